@@ -1,0 +1,59 @@
+"""Message catalogues: `<lang>/<room>.json`, flat `{key: text}`; a key begins with its room's name.
+
+Texts use `str.format` placeholders. Both languages hold the same keys and placeholders (a test checks it).
+A catalogue is read only when one of its keys is asked for, so that `--version` reads none.
+"""
+
+from __future__ import annotations
+
+import json
+import locale
+import os
+from functools import cache
+from importlib import resources
+
+LANGUAGES = ("en", "zh")
+_chosen: list[str] = []
+
+
+def set_language(lang: str | None) -> None:
+    """Fix the language for this process; None goes back to the locale's."""
+    _chosen.clear()
+    if lang is not None:
+        _chosen.append(lang)
+
+
+def current_language() -> str:
+    """`en` or `zh`: what was chosen, else what the locale asks for, else English."""
+    if _chosen:
+        return _chosen[0]
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        value = os.environ.get(name)
+        if value:
+            return "zh" if value.lower().startswith("zh") else "en"
+    guess = locale.getlocale()[0] or ""
+    return "zh" if guess.lower().startswith(("zh", "chinese")) else "en"
+
+
+@cache
+def catalogue(lang: str, room: str) -> dict[str, str]:
+    """All messages of one room in one language; empty when the room has none."""
+    path = resources.files(__package__).joinpath(lang, f"{room}.json")
+    if not path.is_file():
+        return {}
+    loaded: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+    return loaded
+
+
+def text(key: str, lang: str | None = None, *, default: str | None = None, **values: object) -> str:
+    """The message for `key`; English when the language lacks it; KeyError for a key nobody wrote."""
+    room = key.split(".", 1)[0]
+    chosen = lang or current_language()
+    found = catalogue(chosen, room).get(key)
+    if found is None:
+        found = catalogue("en", room).get(key)
+    if found is None:
+        if default is not None:
+            return default
+        raise KeyError(f"no message {key!r} in the catalogues")
+    return found.format(**values) if values else found

@@ -1,0 +1,99 @@
+"""Formulas over one request. All times are seconds on one monotonic clock; None means "cannot be known".
+
+Definitions (id `servemark-1`):
+- start: the request's bytes are handed to a connected socket; connecting is its own figure.
+- TTFT = first content of any kind - start; TTFO = first visible text - start; E2EL = last content - start.
+- TPOT = (last - first content) / (OSL - tokens of the first chunk).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+DEFINITIONS_ID = "servemark-1"
+
+
+class RequestTimes(Protocol):
+    """What a formula may read of a request. `chunk_s` holds the arrival of each content event, ascending."""
+
+    @property
+    def connect_s(self) -> float | None: ...
+    @property
+    def intended_send_s(self) -> float | None: ...
+    @property
+    def start_s(self) -> float | None: ...
+    @property
+    def first_text_s(self) -> float | None: ...
+    @property
+    def chunk_s(self) -> Sequence[float]: ...
+    @property
+    def chunk_tokens(self) -> Sequence[int] | None: ...
+    @property
+    def output_tokens(self) -> int | None: ...
+
+
+def ttft_s(request: RequestTimes) -> float | None:
+    """Time to first token: first content of any kind (text, reasoning, tool call) - start."""
+    if request.start_s is None or not request.chunk_s:
+        return None
+    return request.chunk_s[0] - request.start_s
+
+
+def ttfo_s(request: RequestTimes) -> float | None:
+    """Time to first output: first visible text - start."""
+    if request.start_s is None or request.first_text_s is None:
+        return None
+    return request.first_text_s - request.start_s
+
+
+def e2el_s(request: RequestTimes) -> float | None:
+    """End-to-end latency: last content - start."""
+    if request.start_s is None or not request.chunk_s:
+        return None
+    return request.chunk_s[-1] - request.start_s
+
+
+def send_lateness_s(request: RequestTimes) -> float | None:
+    """Actual start - intended send, where a schedule intended one."""
+    if request.start_s is None or request.intended_send_s is None:
+        return None
+    return request.start_s - request.intended_send_s
+
+
+def first_chunk_tokens(request: RequestTimes) -> tuple[int, bool]:
+    """(tokens in the first content event, assumed?): the server's count, else 1 and marked assumed."""
+    if request.chunk_tokens:
+        return request.chunk_tokens[0], False
+    return 1, True
+
+
+def tpot_s(request: RequestTimes) -> float | None:
+    """Time per output token after the first chunk; None when no token came after it or the count is unknown."""
+    if request.output_tokens is None or not request.chunk_s:
+        return None
+    rest = request.output_tokens - first_chunk_tokens(request)[0]
+    span = request.chunk_s[-1] - request.chunk_s[0]
+    if rest <= 0 or span <= 0:
+        return None
+    return span / rest
+
+
+def chunk_gaps_s(request: RequestTimes) -> list[float]:
+    """Raw gaps between content events; stalls live here. Zero gaps (one read, several events) are legal."""
+    times = request.chunk_s
+    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+
+
+def itl_s(request: RequestTimes) -> list[float] | None:
+    """Inter-token latency: each gap / tokens of the chunk it leads to; None where tokens per chunk are unknown."""
+    if request.chunk_tokens is None or len(request.chunk_tokens) != len(request.chunk_s):
+        return None
+    gaps = chunk_gaps_s(request)
+    return [gap / tokens for gap, tokens in zip(gaps, request.chunk_tokens[1:], strict=True) if tokens > 0]
+
+
+def stall_threshold_s(gaps: Sequence[float]) -> float:
+    """A gap longer than max(10 x the reply's median gap, 1 s) is a stall. `gaps` must not be empty."""
+    ordered = sorted(gaps)
+    return max(10 * ordered[len(ordered) // 2], 1.0)

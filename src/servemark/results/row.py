@@ -1,0 +1,135 @@
+"""The row: one typed, versioned result of one run (one execution of one point).
+
+`result.json` is the canonical JSON of `ResultRow.to_json()` plus `row_sha256` over it. Rates (interactivity,
+tokens per second) are never stored: `metrics.derive` makes them from latencies, counts and the window when read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from servemark.metrics.percentiles import Distribution
+
+ROW_SCHEMA = 1
+
+RunStatus = Literal["complete", "partial"]
+"""partial: the run ended early but on purpose (Ctrl-C after some requests); never on a front."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A doubt about the measurement: message key `warning.<code>` and its values. Stored and shown everywhere."""
+
+    code: str
+    values: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EvalScore:
+    """One accuracy task at this point. `score` is the share of `n` items judged correct; `stderr` its standard
+    error sqrt(p(1-p)/n); items that got no answer count as wrong and are also counted in `unanswered`."""
+
+    task: str
+    version: str
+    n: int
+    expected_n: int
+    correct: int
+    score: float
+    stderr: float
+    unanswered: int
+    truncated: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFigures:
+    """Prefix cache over the measured window. Shares are 0..1; None where it cannot be known.
+
+    `theoretical` = tokens of segments that an infinite cache, starting from the stated cache state, would hold /
+    all prompt tokens of the trace. `theoretical_blocks` = the same in whole blocks, as published traces count.
+    `usage` = sum of usage.cached_tokens / sum of usage.prompt_tokens. `engine` = the same from the server's own
+    counters, after - before.
+    """
+
+    theoretical: float | None
+    theoretical_blocks: float | None
+    usage: float | None
+    engine: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientHealth:
+    """The instrument watching itself during the measured window."""
+
+    loop_lag_p50_s: float | None
+    loop_lag_p99_s: float | None
+    cpu_s: float
+    chunks: int
+    limited: bool
+
+    @property
+    def cpu_us_per_chunk(self) -> float | None:
+        """Client CPU microseconds per content event."""
+        return self.cpu_s / self.chunks * 1e6 if self.chunks else None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Requests of the measured window by outcome. `planned` is written down before the run."""
+
+    planned: int
+    ok: int
+    error: int
+    timeout: int
+    incomplete: int
+    cancelled: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """See design.md "Laws". Times are seconds, sizes bytes, counts plain; absent is None."""
+
+    run_id: str
+    line_id: str
+    point_id: str
+    series_id: str
+    suite: str
+    arm: str
+    concurrency: int
+    status: RunStatus
+    started_utc: str
+    """ISO 8601, second precision, ends in Z."""
+    finished_utc: str
+    identity: dict[str, object]
+    """Canonical identity that point_id hashes (catalog.identity)."""
+    declared: dict[str, object]
+    observed: dict[str, object]
+    """engine {engine, version, build, served_model, model_file, model_sha256, details}, host {...}, packages {...}."""
+    workload: dict[str, object]
+    """id, name, source, sessions, requests, input_tokens, output_tokens."""
+    cache_state: dict[str, object]
+    """{"kind": "marked"|"cold", "marker_scope": "session"|"request"|None}."""
+    gpus_deployed: int
+    counts: Counts
+    window_s: float | None
+    """Last content or end - first start, of measured requests."""
+    tokens: dict[str, int | None]
+    """input, output, cached: sums over ok requests of the measured window, from usage."""
+    distributions: dict[str, Distribution]
+    """metric id -> summary; ids: ttft_s, ttfo_s, tpot_s, itl_s, chunk_gap_s, e2el_s, connect_s, input_tokens,
+    output_tokens. A metric without values is missing here."""
+    stalls: int
+    achieved_concurrency: float | None
+    """Mean number of live sessions over the window (time-weighted)."""
+    cache: CacheFigures
+    evals: tuple[EvalScore, ...]
+    client: ClientHealth
+    warnings: tuple[Warned, ...]
+    phases_s: dict[str, float]
+    """phase name -> seconds: launch, ready, warmup, replay, evals, collect."""
+    files: dict[str, dict[str, object]]
+    """file name in the run folder -> {"sha256": hex, "bytes": n}."""
+    versions: dict[str, object]
+    """servemark version, semantics id (metrics.request.DEFINITIONS_ID), schema numbers."""
+    schema: int = ROW_SCHEMA
