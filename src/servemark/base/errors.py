@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from servemark.base.messages import text
+from servemark.base.messages import find_text, text
 
 
 class Layer(StrEnum):
@@ -49,9 +49,7 @@ class ServemarkError(Exception):
 
     def next_step(self, lang: str | None = None) -> str | None:
         """What to do now, or None when the message already says all there is to say."""
-        key = f"{self.key}.next"
-        found = text(key, lang, default="", **self.values)
-        return found or None
+        return find_text(f"{self.key}.next", lang, **self.values)
 
 
 def input_error(key: str, *, where: str | None = None, **values: object) -> ServemarkError:

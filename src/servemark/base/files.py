@@ -42,7 +42,7 @@ def write_atomic(path: Path, data: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         Path(temporary).chmod(0o644)
-        os.replace(temporary, path)
+        Path(temporary).replace(path)
         temporary = None
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -54,7 +54,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                Path(temporary).unlink()
 
 
 def make_folder(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where things are kept: one folder, `--home` or SERVEMARK_HOME or ./servemark-data. Nothing is written elsewhere."""
+"""Where things are kept: one folder (`--home`, SERVEMARK_HOME or ./servemark-data) and nowhere else."""
 
 from __future__ import annotations
 

@@ -45,15 +45,21 @@ def catalogue(lang: str, room: str) -> dict[str, str]:
     return loaded
 
 
-def text(key: str, lang: str | None = None, *, default: str | None = None, **values: object) -> str:
+def text(key: str, lang: str | None = None, /, **values: object) -> str:
     """The message for `key`; English when the language lacks it; KeyError for a key nobody wrote."""
+    found = find_text(key, lang, **values)
+    if found is None:
+        raise KeyError(f"no message {key!r} in the catalogues")
+    return found
+
+
+def find_text(key: str, lang: str | None = None, /, **values: object) -> str | None:
+    """As `text`, but None for a key nobody wrote."""
     room = key.split(".", 1)[0]
     chosen = lang or current_language()
     found = catalogue(chosen, room).get(key)
     if found is None:
         found = catalogue("en", room).get(key)
     if found is None:
-        if default is not None:
-            return default
-        raise KeyError(f"no message {key!r} in the catalogues")
+        return None
     return found.format(**values) if values else found

@@ -1,0 +1,1 @@
+"""Arms -> points -> ordered work. Knows nothing of clusters' commands."""
