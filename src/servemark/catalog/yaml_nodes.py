@@ -257,7 +257,7 @@ class _Builder:
         self._place(opened.node, opened.anchor, size)
 
     def _alias(self, event: yaml.AliasEvent) -> None:
-        node = self.anchors.get(event.anchor)
+        node = self.anchors.get(str(event.anchor))
         if node is None:
             raise input_error("catalog.unknown_alias", where=str(self._at(event)), name=event.anchor)
         self._place(node, None, self.sizes.get(id(node), 1))

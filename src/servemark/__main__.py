@@ -1,0 +1,21 @@
+"""Entry point. `--version` is answered before anything else is imported."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; ends the process with its exit code."""
+    if sys.argv[1:] == ["--version"]:
+        from servemark import __version__  # noqa: PLC0415 - nothing but the version is needed
+
+        sys.stdout.write(f"servemark {__version__}\n")
+        return
+    from servemark.cli.main import run_cli  # noqa: PLC0415 - keeps --version fast
+
+    sys.exit(run_cli(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""The command group, its lazily loaded verbs, and the one place where expected errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from servemark import __version__
+from servemark.base.errors import ServemarkError
+from servemark.base.messages import LANGUAGES, set_language, text
+
+VERBS = {
+    "run": "servemark.cli.run:run",
+    "runs": "servemark.cli.runs:runs",
+    "show": "servemark.cli.show:show",
+    "report": "servemark.cli.report:report",
+    "explain": "servemark.cli.explain:explain",
+    "engine": "servemark.cli.engine:engine",
+}
+
+
+class LazyGroup(click.Group):
+    """Lists verbs from `VERBS` and imports one only when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Verbs in the order of the line of work."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one verb."""
+        where = VERBS.get(cmd_name)
+        if where is None:
+            return None
+        module, _, name = where.partition(":")
+        found = getattr(importlib.import_module(module), name)
+        return found if isinstance(found, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One line a verb, from the catalogue: no verb is imported to print help."""
+        with formatter.section(text("cli.verbs")):
+            formatter.write_dl([(verb, text(f"cli.{verb}.short")) for verb in VERBS])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest verb named for a mistyped one."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            from servemark.catalog.fields import nearest  # noqa: PLC0415 - only for a mistake
+
+            near = nearest(args[0], VERBS)
+            key = "cli.no_verb_near" if near else "cli.no_verb"
+            ctx.fail(text(key, None, verb=args[0], near=near))
+        return super().resolve_command(ctx, args)
+
+
+def _language(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        set_language(value)
+
+
+def early_language(arguments: Sequence[str]) -> None:
+    """Fix the language before help texts are made: `--lang zh` or `--lang=zh` anywhere on the line."""
+    for position, argument in enumerate(arguments):
+        value = argument.partition("=")[2] if argument.startswith("--lang=") else None
+        if argument == "--lang" and position + 1 < len(arguments):
+            value = arguments[position + 1]
+        if value in LANGUAGES:
+            set_language(value)
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="servemark %(version)s")
+@click.option(
+    "--lang", type=click.Choice(LANGUAGES), callback=_language, expose_value=False, help="en or zh"
+)
+@click.pass_context
+def group(ctx: click.Context) -> None:
+    """Shown through `help` below, which follows the language."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def run_cli(arguments: Sequence[str]) -> int:
+    """Run one command line and give its exit code: 0 done, 1 findings or failed run, 2 bad use, 130 Ctrl-C."""
+    early_language(arguments)
+    group.help = text("cli.help")
+    group.epilog = text("cli.epilog")
+    try:
+        code = group.main(list(arguments), prog_name="servemark", standalone_mode=False)
+    except ServemarkError as error:
+        print_error(error, as_json="--json" in arguments)
+        return error.exit_code
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as error:
+        usage = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "servemark"
+        click.echo(text("cli.usage_error", None, message=error.format_message(), command=usage), err=True)
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        click.echo(text("cli.aborted"), err=True)
+        return 130
+    except BrokenPipeError:  # `servemark runs | head`: the reader has had enough
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123,SIM115 - silences the exit flush
+        return 0
+    return code if isinstance(code, int) else 0
+
+
+def print_error(error: ServemarkError, *, as_json: bool = False) -> None:
+    """One expected failure for the person who must act: what, where, why; then what to do. On stderr."""
+    next_step = error.next_step()
+    if as_json:
+        body = {
+            "error": {
+                "key": error.key,
+                "layer": str(error.layer),
+                "where": error.where,
+                "what": error.what(),
+                "next": next_step,
+            }
+        }
+        click.echo(json.dumps(body, ensure_ascii=False))
+        return
+    click.echo(text("cli.error", None, layer=str(error.layer), what=error.what()), err=True)
+    if next_step:
+        click.echo(text("cli.next", None, step=next_step), err=True)

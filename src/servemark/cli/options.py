@@ -1,0 +1,65 @@
+"""Options that several verbs share, and help texts that follow the language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from servemark.base.messages import LANGUAGES, set_language, text
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Verb(click.Command):
+    """A command whose help and examples come from the catalogue under `cli.<name>`."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Description from `cli.<name>.help`."""
+        with formatter.indentation():
+            formatter.write_text(text(f"cli.{self._key()}.help"))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Two examples or more, each a line of `cli.<name>.examples`."""
+        with formatter.section(text("cli.examples")):
+            for line in text(f"cli.{self._key()}.examples").splitlines():
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Options with their help looked up in the catalogue when it is a key."""
+        records = []
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                name, said = record
+                key, _, rest = said.partition("  ")
+                records.append((name, text(key) + (f"  {rest}" if rest else "") if _is_key(key) else said))
+        if records:
+            with formatter.section(text("cli.options")):
+                formatter.write_dl(records)
+
+    def _key(self) -> str:
+        return (self.name or "").replace("-", "_")
+
+
+def _is_key(said: str) -> bool:
+    return said.startswith("cli.") and " " not in said
+
+
+def _language(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        set_language(value)
+
+
+def common(function: F) -> F:
+    """--home, --json and --lang."""
+    function = click.option(
+        "--lang",
+        type=click.Choice(LANGUAGES),
+        callback=_language,
+        expose_value=False,
+        help="cli.option.lang",
+    )(function)
+    function = click.option("--json", "as_json", is_flag=True, help="cli.option.json")(function)
+    return click.option("--home", metavar="DIR", help="cli.option.home")(function)

@@ -1,0 +1,208 @@
+"""A run's folder: manifest first, result last and atomic, and a lock that tells a live run from a dead one.
+
+    manifest.json         what was asked and what is expected; written before anything starts
+    requests.jsonl        one record a request, appended as each ends
+    server_metrics.jsonl  the engine's own counters, sampled
+    evals.json            every sample of every accuracy task
+    logs/engine.log       the engine's output
+    failure.json          why there is no result (absent for a finished run and for a killed one)
+    result.json           the row; written last
+    lock                  held (flock) by the process that writes here; the kernel frees it, also after kill -9
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+
+from servemark.base.errors import Layer, ServemarkError, input_error
+from servemark.base.files import disk_error, make_folder, write_atomic
+from servemark.results.serialize import read_result
+
+MANIFEST_SCHEMA = 1
+FAILURE_SCHEMA = 1
+RESULT_FILES = ("manifest.json", "requests.jsonl", "server_metrics.jsonl", "evals.json", "logs/engine.log")
+
+
+class RunState(StrEnum):
+    """What a folder says of its run. Only `complete` has a result."""
+
+    COMPLETE = "complete"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    RUNNING = "running"
+    DIED = "died"
+    """The process that ran it ended without a word (kill -9, power cut)."""
+    DAMAGED = "damaged"
+    """A file does not match its hash or cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One run as its folder tells it. `detail` is the failure as (message key, values)."""
+
+    run_id: str
+    path: Path
+    state: RunState
+    manifest: dict[str, object] | None
+    failure: dict[str, object] | None
+
+
+class RunFolder:
+    """The writing side: one process at a time, which holds the lock from create to close."""
+
+    def __init__(self, path: Path, lock_fd: int) -> None:
+        self.path = path
+        self._lock_fd = lock_fd
+
+    @classmethod
+    def create(cls, path: Path, manifest: dict[str, object]) -> RunFolder:
+        """Make the folder, take the lock, write the manifest. ServemarkError (layer home) when it cannot be."""
+        make_folder(path.parent)
+        try:
+            path.mkdir()
+            (path / "logs").mkdir()
+            fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise disk_error(error, path) from error
+        folder = cls(path, fd)
+        try:
+            write_json(path / "manifest.json", {"schema": MANIFEST_SCHEMA, **manifest})
+        except ServemarkError:
+            folder.close()
+            shutil.rmtree(path, ignore_errors=True)  # without a manifest it is no run
+            raise
+        return folder
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the lock. Safe to call twice."""
+        if self._lock_fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def file(self, name: str) -> Path:
+        """A file of this run by its name in the folder."""
+        return self.path / name
+
+    def fail(self, error: ServemarkError, at_utc: str) -> None:
+        """Keep why there is no result. A disk that refuses even this is left alone: the run then reads `died`."""
+        body = {
+            "schema": FAILURE_SCHEMA,
+            "layer": str(error.layer),
+            "key": error.key,
+            "values": {name: _plain(value) for name, value in error.values.items()},
+            "at_utc": at_utc,
+        }
+        with contextlib.suppress(ServemarkError):
+            write_json(self.path / "failure.json", body)
+
+    def share_log(self, source: Path) -> None:
+        """Make another run's engine log appear here too: one deployment serves several points."""
+        target = self.file("logs/engine.log")
+        if target.exists() or not source.exists():
+            return
+        try:
+            os.link(source, target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                shutil.copyfile(source, target)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Indented JSON, written atomically."""
+    write_atomic(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode("utf-8"))
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+
+
+def inspect(path: Path) -> RunInfo:
+    """Read a run's state from its folder. Never raises for a folder in whatever condition."""
+    manifest, bad_manifest = _load(path / "manifest.json")
+    failure, bad_failure = _load(path / "failure.json")
+    state = RunState.DIED
+    if bad_manifest or bad_failure:
+        state = RunState.DAMAGED
+    elif (path / "result.json").exists():
+        state = RunState.COMPLETE if _sound(path) else RunState.DAMAGED
+    elif failure is not None:
+        state = RunState.INTERRUPTED if failure.get("layer") == Layer.INTERRUPT else RunState.FAILED
+    elif _locked(path / "lock"):
+        state = RunState.RUNNING
+    return RunInfo(path.name, path, state, manifest, failure)
+
+
+def _sound(path: Path) -> bool:
+    try:
+        read_result(path / "result.json")
+    except ServemarkError:
+        return False
+    return True
+
+
+def _load(path: Path) -> tuple[dict[str, object] | None, bool]:
+    """(content, damaged?); (None, False) when there is no such file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None, False
+    except (OSError, ValueError, RecursionError):
+        return None, True
+    return (value, False) if isinstance(value, dict) else (None, True)
+
+
+def _locked(path: Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def list_runs(runs: Path) -> list[RunInfo]:
+    """All runs below `<home>/runs`, oldest first (run ids begin with the time)."""
+    if not runs.is_dir():
+        return []
+    try:
+        folders = sorted(p for p in runs.iterdir() if (p / "manifest.json").exists())
+    except OSError as error:
+        raise disk_error(error, runs) from error
+    return [inspect(folder) for folder in folders]
+
+
+def find_run(runs: Path, name: str) -> RunInfo:
+    """One run by its id, a unique beginning or ending of it, or `latest`. ServemarkError (exit 2) when there is no one."""
+    known = list_runs(runs)
+    if not known:
+        raise input_error("runs.none_yet", home=runs.parent)
+    if name == "latest":
+        return known[-1]
+    exact = [r for r in known if r.run_id == name]
+    alike = exact or [r for r in known if r.run_id.startswith(name) or r.run_id.endswith(name)]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        raise input_error("runs.ambiguous", run=name, count=len(alike), some=", ".join(r.run_id for r in alike[:4]))
+    raise input_error("runs.no_such_run", run=name)
