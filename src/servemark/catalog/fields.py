@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
+import math
 from collections.abc import Callable, Iterable
 
-from servemark.catalog.yaml_nodes import Node, Position, Problem
+from servemark.catalog.nodes import Node, Position, Problem
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name most like `name`, or None when none is alike."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    import difflib  # noqa: PLC0415 - only for a mistake
+
+    found = difflib.get_close_matches(name[:200], list(known), n=1, cutoff=0.6)
     return found[0] if found else None
 
 
@@ -22,32 +24,53 @@ class Fields:
         self.problems = problems
         self.what = what
         self.asked: set[str] = set()
-        if node.entries is None:
+        if node.entries is None and not node.partial:
             self.problem(node.at, "catalog.not_mapping", what=what, kind=node.kind)
 
     def problem(self, at: Position, key: str, /, **values: object) -> None:
-        """Note a problem at a position."""
+        """Note an error at a position."""
         self.problems.append(Problem(at, key, values))
+
+    def warning(self, at: Position, key: str, /, **values: object) -> None:
+        """Note something suspicious that leaves the file usable."""
+        self.problems.append(Problem(at, key, values, "warning"))
 
     def get(self, name: str) -> Node | None:
         """The field's node under its kebab-case or snake_case spelling; a null counts as absent."""
         entries = self.node.entries or {}
-        for spelling in (name, name.replace("-", "_")):
-            self.asked.add(spelling)
-            if spelling in entries and entries[spelling].kind != "null":
-                return entries[spelling]
-        return None
+        self.asked.add(name)
+        found = entries.get(name)
+        if "-" in name:
+            other = name.replace("-", "_")
+            self.asked.add(other)
+            if other in entries:
+                if found is not None:
+                    self.problem(self.node.key_at(other), "catalog.two_spellings", field=name, other=other)
+                else:
+                    found = entries[other]
+        return None if found is None or found.kind == "null" else found
+
+    def stated(self, name: str) -> bool:
+        """Whether the field is written at all, with null or otherwise."""
+        entries = self.node.entries or {}
+        return name in entries or name.replace("-", "_") in entries
 
     def at(self, name: str) -> Position:
         """Where the field's value stands, else where the mapping begins."""
-        found = self.get(name)
-        return found.at if found else self.node.at
+        entries = self.node.entries or {}
+        found = entries.get(name) or entries.get(name.replace("-", "_"))
+        return found.at if found is not None else self.node.at
+
+    def missing(self, name: str) -> None:
+        """Note that a required field is absent (not in a mapping of which parts could not be read)."""
+        if not self.node.partial and self.node.entries is not None:
+            self.problem(self.node.at, "catalog.missing_field", field=name, what=self.what)
 
     def _typed(self, name: str, kind: type | tuple[type, ...], said: str, required: bool) -> Node | None:
         found = self.get(name)
         if found is None:
             if required:
-                self.problem(self.node.at, "catalog.missing_field", field=name, what=self.what)
+                self.missing(name)
             return None
         if not isinstance(found.scalar, kind) or (isinstance(found.scalar, bool) and kind is not bool):
             self.problem(found.at, "catalog.wrong_type", field=name, expected=said, kind=found.kind)
@@ -63,12 +86,15 @@ class Fields:
         return str(found.scalar) if found else None
 
     def integer(self, name: str, *, minimum: int, required: bool = False) -> int | None:
-        """An integer of at least `minimum` (`8.0` is not an integer)."""
+        """An integer of at least `minimum` (`8.0` is not an integer) and below 2^53."""
         found = self._typed(name, int, "integer", required)
         if found is None or not isinstance(found.scalar, int):
             return None
         if found.scalar < minimum:
             self.problem(found.at, "catalog.too_small", field=name, value=found.scalar, minimum=minimum)
+            return None
+        if found.scalar >= 1 << 53:
+            self.problem(found.at, "catalog.out_of_range", field=name, value=_short(found.scalar))
             return None
         return found.scalar
 
@@ -77,7 +103,14 @@ class Fields:
         found = self._typed(name, (int, float), "number", False)
         if found is None or not isinstance(found.scalar, (int, float)):
             return None
-        return float(found.scalar)
+        try:
+            value = float(found.scalar)
+        except OverflowError:
+            value = math.inf
+        if not math.isfinite(value):
+            self.problem(found.at, "catalog.out_of_range", field=name, value=_short(found.scalar))
+            return None
+        return value
 
     def boolean(self, name: str, *, required: bool = False) -> bool | None:
         """true or false in any YAML 1.1 spelling."""
@@ -100,7 +133,7 @@ class Fields:
         found = self.get(name)
         if found is None:
             if required:
-                self.problem(self.node.at, "catalog.missing_field", field=name, what=self.what)
+                self.missing(name)
             return None
         if found.entries is None:
             self.problem(found.at, "catalog.wrong_type", field=name, expected="mapping", kind=found.kind)
@@ -112,7 +145,7 @@ class Fields:
         found = self.get(name)
         if found is None:
             if required:
-                self.problem(self.node.at, "catalog.missing_field", field=name, what=self.what)
+                self.missing(name)
             return []
         if found.items is None:
             self.problem(found.at, "catalog.wrong_type", field=name, expected="list", kind=found.kind)
@@ -124,11 +157,19 @@ class Fields:
         values: list[object] = []
         for item in self.items(name):
             value = item.scalar
-            if not isinstance(value, kind) or isinstance(value, bool) or not accept(value):
+            if (
+                not isinstance(value, kind)
+                or (isinstance(value, bool) and kind is not bool)
+                or not accept(value)
+            ):
                 self.problem(item.at, "catalog.wrong_type", field=name, expected=said, kind=item.kind)
             else:
                 values.append(value)
         return tuple(values)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of non-empty texts."""
+        return tuple(str(value) for value in self.each(name, str, "non-empty text", bool))
 
     def scalars(self, name: str) -> dict[str, object]:
         """A mapping of names to plain values (engine arguments): nested values are kept as they are."""
@@ -137,11 +178,26 @@ class Fields:
             return {}
         return {key: value.plain() for key, value in found.node.entries.items()}
 
-    def no_others(self, also: Iterable[str] = ()) -> None:
-        """Every key that was not asked for is a problem; call last."""
+    def no_others(self, also: Iterable[str] = (), *, lenient: bool = False) -> None:
+        """Every key that was not asked for is a problem; call last.
+
+        With `lenient` (formats that other programs own and extend) a name like no known one is a warning
+        only.
+        """
+        entries = self.node.entries or {}
+        if self.asked.issuperset(entries):
+            return
         known = self.asked | set(also)
-        for key, at in self.node.key_at.items():
+        for key in entries:
             if key not in known:
                 near = nearest(key, known)
                 which = "catalog.unknown_field_near" if near else "catalog.unknown_field"
-                self.problem(at, which, field=key, what=self.what, near=near)
+                note = self.warning if lenient and near is None else self.problem
+                note(self.node.key_at(key), which, field=key[:200], what=self.what, near=near)
+
+
+def _short(value: float) -> str:
+    """A number as text that fits a message."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"{'-' if value < 0 else ''}2^{value.bit_length() - 1}…"
+    return str(value)

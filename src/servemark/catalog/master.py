@@ -1,90 +1,42 @@
-"""Master files: one entry an arm. Read here: agentic entries that are launched from a recipe.
-
-Field names and rules are those of the reference master format; an aggregated deployment is written with the
-`prefill` block holding the workers and `decode: {num-worker: 0}`.
-"""
+"""Master files: one entry an arm, in the reference master format (kebab-case or snake_case names)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from servemark.catalog.arms import Arm, Component, Scenario, SearchEntry, WorkerBlock
 from servemark.catalog.fields import Fields
-from servemark.catalog.yaml_nodes import Node, Position, Problem, read_yaml
+from servemark.catalog.nodes import Node, Position, Problem
+from servemark.catalog.search_space import read_component, read_entry
+from servemark.catalog.yaml_nodes import read_yaml
 
-SPEC_DECODING = ("mtp", "draft_model", "none")
-KV_OFFLOADING = ("none", "dram")
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerBlock:
-    """One role's workers as a master entry declares them."""
-
-    num_worker: int
-    tp: int
-    pp: int
-    dcp_size: int
-    pcp_size: int
-    ep: int
-    dp_attn: bool
-    settings: tuple[tuple[str, str], ...]
-    at: Position
-
-    def setting(self, name: str) -> str | None:
-        """The value of one additional setting, the last one when it is repeated."""
-        found = [value for key, value in self.settings if key == name]
-        return found[-1] if found else None
-
-
-@dataclass(frozen=True, slots=True)
-class SearchEntry:
-    """One topology of an arm with the concurrencies to measure on it."""
-
-    prefill: WorkerBlock
-    decode: WorkerBlock
-    spec_decoding: str
-    kv_offloading: str
-    concurrencies: tuple[int, ...]
-    at: Position
-
-    @property
-    def topology(self) -> str:
-        """`agg1xtp1` or `1p1d-tp8-tp8`: how a selector and a page name this topology."""
-        if self.decode.num_worker == 0:
-            return f"agg{self.prefill.num_worker}xtp{self.prefill.tp}"
-        return f"{self.prefill.num_worker}p{self.decode.num_worker}d-tp{self.prefill.tp}-tp{self.decode.tp}"
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """One master entry."""
-
-    key: str
-    image: str
-    model: str
-    model_prefix: str
-    precision: str
-    framework: str
-    runner: str
-    disagg: bool
-    entries: tuple[SearchEntry, ...]
-    at: Position
+__all__ = ["Arm", "Component", "Scenario", "SearchEntry", "WorkerBlock", "arms_of", "read_master"]
 
 
 def read_master(path: Path, shown: str, problems: list[Problem]) -> dict[str, Arm]:
-    """Read all arms of one master file; entries with problems (collected) are left out."""
+    """Read all arms of one master file; entries with errors (collected) are left out."""
     root, found = read_yaml(path, shown)
     problems.extend(found)
+    return arms_of(root, problems)
+
+
+def arms_of(root: Node, problems: list[Problem]) -> dict[str, Arm]:
+    """The arms of a master file that is already a tree."""
     if root.entries is None:
-        problems.append(Problem(root.at, "catalog.not_mapping", {"what": "master file", "kind": root.kind}))
+        if not root.partial:
+            problems.append(
+                Problem(root.at, "catalog.not_mapping", {"what": "master file", "kind": root.kind})
+            )
         return {}
     arms: dict[str, Arm] = {}
     for key, node in root.entries.items():
-        before = len(problems)
+        at = root.key_at(key)
         if "*" in key:
-            problems.append(Problem(root.key_at[key], "catalog.star_in_key", {"key": key}))
-        arm = _arm(key, node, root.key_at[key], problems)
-        if arm is not None and len(problems) == before:
+            problems.append(Problem(at, "catalog.star_in_key", {"key": key}))
+        found: list[Problem] = []
+        arm = _arm(key, node, at, found)
+        problems.extend(found)
+        if arm is not None and not any(problem.severity == "error" for problem in found):
             arms[key] = arm
     return arms
 
@@ -93,26 +45,19 @@ def _arm(key: str, node: Node, at: Position, problems: list[Problem]) -> Arm | N
     fields = Fields(node, problems, f"arm {key}")
     if node.entries is None:
         return None
-    texts = {
-        name: fields.text(name, required=True)
-        for name in ("image", "model", "model-prefix", "precision", "framework", "runner")
-    }
+    names = ("image", "model", "model-prefix", "precision", "framework", "runner")
+    texts = {name: fields.text(name, required=True) for name in names}
     multinode = fields.boolean("multinode", required=True)
-    disagg = fields.boolean("disagg")
-    scenarios = fields.mapping("scenarios", "scenarios", required=True)
+    disagg = bool(fields.boolean("disagg"))
+    router = read_component(fields, "router", version_required=True)
+    transfer = fields.text("kv-p2p-transfer")
+    entries = _scenarios(fields, bool(multinode), texts["runner"])
     fields.no_others()
-    if multinode is False:
-        fields.problem(fields.at("multinode"), "catalog.single_node_arm", key=key)
-    entries: list[SearchEntry] = []
-    if scenarios is not None:
-        for item in scenarios.items("agentic-coding", required=True):
-            scenario = Fields(item, problems, "agentic-coding item")
-            for space in scenario.items("search-space", required=True):
-                entry = _search_entry(Fields(space, problems, "search-space entry"))
-                if entry is not None:
-                    entries.append(entry)
-            scenario.no_others()
-        scenarios.no_others()
+    if not multinode:
+        for name, wrong in (("disagg", disagg), ("kv-p2p-transfer", transfer is not None)):
+            if wrong:
+                fields.problem(fields.at(name), "catalog.multinode_only", field=name)
+    _check_scopes(fields, router, transfer, entries, disagg=disagg and bool(multinode))
     if not entries or any(value is None for value in texts.values()):
         return None
     return Arm(
@@ -123,70 +68,98 @@ def _arm(key: str, node: Node, at: Position, problems: list[Problem]) -> Arm | N
         precision=str(texts["precision"]),
         framework=str(texts["framework"]),
         runner=str(texts["runner"]),
-        disagg=bool(disagg),
-        entries=tuple(entries),
+        disagg=disagg,
+        entries=_labelled(entries),
         at=at,
+        multinode=bool(multinode),
+        router=router,
+        kv_p2p_transfer=transfer,
+        node=node,
     )
 
 
-def _search_entry(fields: Fields) -> SearchEntry | None:
-    prefill = _worker(fields, "prefill")
-    decode = _worker(fields, "decode")
-    spec = fields.choice("spec-decoding", SPEC_DECODING)
-    offload = fields.choice("kv-offloading", KV_OFFLOADING)
-    concurrencies = _concurrencies(fields)
-    fields.no_others()
-    if prefill is None or decode is None or not concurrencies:
-        return None
-    return SearchEntry(prefill, decode, spec or "none", offload or "none", concurrencies, fields.node.at)
+def _scenarios(fields: Fields, multinode: bool, runner: str | None) -> list[SearchEntry]:
+    scenarios = fields.mapping("scenarios", "scenarios", required=True)
+    if scenarios is None:
+        return []
+    entries: list[SearchEntry] = []
+    fixed = scenarios.items("fixed-seq-len")
+    agentic = scenarios.items("agentic-coding")
+    for item in fixed:
+        inner = Fields(item, fields.problems, "fixed-seq-len item")
+        isl = inner.integer("isl", minimum=1, required=True)
+        osl = inner.integer("osl", minimum=1, required=True)
+        entries += _search_space(inner, Scenario("fixed-seq-len", isl, osl, None, item), multinode)
+    for item in agentic:
+        inner = Fields(item, fields.problems, "agentic-coding item")
+        share = inner.number("dram-utilization")
+        if share is not None and not 0 < share <= 1:
+            at = inner.at("dram-utilization")
+            inner.problem(at, "catalog.out_of_range", field="dram-utilization", value=share)
+            share = None
+        entries += _search_space(inner, Scenario("agentic-coding", None, None, share, item), multinode)
+    scenarios.no_others()
+    if not fixed and not agentic:
+        scenarios.problem(scenarios.node.at, "catalog.no_scenario")
+    if agentic and runner is not None and not runner.startswith("cluster:"):
+        fields.problem(fields.at("runner"), "catalog.agentic_runner", runner=runner)
+    return entries
 
 
-def _worker(fields: Fields, name: str) -> WorkerBlock | None:
-    inner = fields.mapping(name, f"{name} block", required=True)
-    if inner is None:
-        return None
-    sizes = {
-        "num-worker": inner.integer("num-worker", minimum=0, required=True),
-        "tp": inner.integer("tp", minimum=1, required=True),
-        "ep": inner.integer("ep", minimum=1, required=True),
-        "pp": inner.integer("pp", minimum=1),
-        "dcp-size": inner.integer("dcp-size", minimum=1),
-        "pcp-size": inner.integer("pcp-size", minimum=1),
-    }
-    dp_attn = inner.boolean("dp-attn", required=True)
-    settings: list[tuple[str, str]] = []
-    for item in inner.items("additional-settings"):
-        setting, equals, value = str(item.scalar).partition("=")
-        if not isinstance(item.scalar, str) or not equals or not setting:
-            inner.problem(item.at, "catalog.bad_setting", value=str(item.plain()))
-        else:
-            settings.append((setting, value))
-    inner.no_others()
-    number, tp, ep = sizes["num-worker"], sizes["tp"], sizes["ep"]
-    if number is None or tp is None or ep is None or dp_attn is None:
-        return None
-    return WorkerBlock(
-        num_worker=number,
-        tp=tp,
-        pp=sizes["pp"] or 1,
-        dcp_size=sizes["dcp-size"] or 1,
-        pcp_size=sizes["pcp-size"] or 1,
-        ep=ep,
-        dp_attn=dp_attn,
-        settings=tuple(settings),
-        at=inner.node.at,
-    )
+def _search_space(item: Fields, scenario: Scenario, multinode: bool) -> list[SearchEntry]:
+    found = []
+    nodes = item.items("search-space", required=True)
+    if not nodes and item.get("search-space") is not None:
+        item.problem(item.at("search-space"), "catalog.empty_list", field="search-space")
+    for node in nodes:
+        entry = read_entry(Fields(node, item.problems, "search-space entry"), scenario, multinode)
+        if entry is not None:
+            found.append(entry)
+    item.no_others()
+    return found
 
 
-def _concurrencies(fields: Fields) -> tuple[int, ...]:
-    values: list[int] = []
-    for item in fields.items("conc-list", required=True):
-        value = item.scalar
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            said = "integer of at least 1"
-            fields.problem(item.at, "catalog.wrong_type", field="conc-list", expected=said, kind=item.kind)
-        elif value in values:
-            fields.problem(item.at, "catalog.repeated_concurrency", value=value)
-        else:
-            values.append(value)
-    return tuple(values)
+def _check_scopes(
+    fields: Fields,
+    router: Component | None,
+    transfer: str | None,
+    entries: list[SearchEntry],
+    *,
+    disagg: bool,
+) -> None:
+    """Router and KV transfer stand once: for the whole arm, or in search-space entries; disagg needs a
+    transfer."""
+    for entry in entries:
+        if router is not None and entry.router is not None:
+            fields.problem(entry.router.at, "catalog.both_scopes", field="router", other=str(router.at))
+        if transfer is not None and entry.kv_p2p_transfer is not None and entry.node is not None:
+            other = str(fields.at("kv-p2p-transfer"))
+            at = Fields(entry.node, [], "").at("kv-p2p-transfer")
+            fields.problem(at, "catalog.both_scopes", field="kv-p2p-transfer", other=other)
+    if disagg and transfer is None:
+        for entry in entries:
+            if entry.kv_p2p_transfer is None:
+                fields.problem(entry.at, "catalog.no_transfer")
+
+
+def _labelled(entries: list[SearchEntry]) -> tuple[SearchEntry, ...]:
+    """Names distinct within the arm. The first of several alike keeps the plain name, so that adding an entry
+    at the end renames nothing; later ones add the stem of their recipe, or their number."""
+    from dataclasses import replace  # noqa: PLC0415 - kept off modules that only need the types
+
+    several = len({entry.scenario.name for entry in entries if entry.scenario}) > 1
+    taken: set[str] = set()
+    labelled = []
+    for entry in entries:
+        scenario = f"{entry.scenario.name}-" if several and entry.scenario else ""
+        label = base = f"{scenario}{entry.shape}"
+        if label in taken and entry.config_file:
+            file, _, variant = entry.config_file.partition(":")
+            stem = file.rpartition("/")[2].removesuffix(".yaml")
+            label = base = f"{base}+{stem}" + (f"+{variant}" if variant else "")
+        number = 2
+        while label in taken:
+            label, number = f"{base}+{number}", number + 1
+        taken.add(label)
+        labelled.append(replace(entry, label=label))
+    return tuple(labelled)

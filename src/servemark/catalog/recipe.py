@@ -1,138 +1,168 @@
-"""Recipes of schema 2 -> `Deployment`. Only the fields that launching here needs are read so far."""
+"""Recipes of all three shapes -> one `Deployment`."""
 
 from __future__ import annotations
 
-import math
-import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from servemark.catalog.deployment import BenchmarkSpec, Deployment, RoleName, RoleSpec
+from servemark.catalog import recipe_v2
+from servemark.catalog.deployment import Deployment, RoleSpec, Service
 from servemark.catalog.fields import Fields
-from servemark.catalog.yaml_nodes import Problem, read_yaml
+from servemark.catalog.kv_and_spec import transfer_engines
+from servemark.catalog.nodes import Node, Problem
+from servemark.catalog.recipe_parts import (
+    benchmark_of,
+    environment_of,
+    frontend_of,
+    images_of,
+    ready_budget,
+    software_of,
+    time_limit,
+)
+from servemark.catalog.recipe_v1 import Backend
+from servemark.catalog.variants import has_variants, resolve_variant
+from servemark.catalog.yaml_nodes import read_yaml
 
-ROLE_NAMES: tuple[RoleName, ...] = ("aggregated", "prefill", "decode")
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_UNREAD = (
+    "enable_config_dump",
+    "post_eval",
+    "profiling",
+    "reporting",
+    "sbatch_directives",
+    "srun_options",
+    "telemetry",
+)
+"""Top-level fields that steer the batch system or tooling and change no fact of the deployment."""
 
 
-def read_recipe(path: Path, shown: str, problems: list[Problem]) -> Deployment | None:
-    """Read one recipe file; None when problems (collected) make it unusable."""
-    before = len(problems)
+def read_recipe(
+    path: Path, shown: str, problems: list[Problem], variant: str | None = None
+) -> Deployment | None:
+    """Read one recipe file; None when errors (collected) make it unusable."""
     root, found = read_yaml(path, shown)
     problems.extend(found)
+    return deployment_of(root, problems, variant)
+
+
+def deployment_of(root: Node, problems: list[Problem], variant: str | None = None) -> Deployment | None:
+    """The deployment of a recipe that is already a tree; None with an error among `problems`."""
+    own: list[Problem] = []
+    tree: Node | None = root
+    if has_variants(root):
+        tree = resolve_variant(root, variant, own)
+    elif variant is not None:
+        own.append(Problem(root.at, "catalog.no_variant", {"variant": variant[:200], "names": "—"}))
+        tree = None
+    found = _deployment(tree, own, variant) if tree is not None else None
+    problems.extend(own)
+    return None if any(problem.severity == "error" for problem in own) else found
+
+
+def shape_of(root: Node) -> int | None:
+    """1 or 2 by the fields of a recipe's tree; None when it is no recipe that is known here."""
+    entries = root.entries or {}
+    if "roles" in entries or ("schema" in entries and entries["schema"].scalar != 1):
+        return 2
+    if "backend" in entries or "schema" in entries:
+        return 1
+    return None
+
+
+def _deployment(root: Node, problems: list[Problem], variant: str | None) -> Deployment | None:
+    shape = shape_of(root)
+    if shape is None:
+        if not root.partial:
+            problems.append(Problem(root.at, "catalog.recipe_shape", {"kind": root.kind}))
+        return None
     top = Fields(root, problems, "recipe")
-    schema = top.integer("schema", minimum=1, required=True)
-    if schema is not None and schema != 2:
+    schema = top.integer("schema", minimum=1)
+    if schema is not None and schema not in (1, 2):
         top.problem(top.at("schema"), "catalog.recipe_schema", schema=schema)
     name = top.text("name", required=True)
     model = top.mapping("model", "model", required=True)
-    engine = top.mapping("engine", "engine", required=True)
-    resources = top.mapping("resources", "resources")
-    if resources is not None:
-        resources.text("gpu_type")
-        resources.integer("gpus_per_node", minimum=0)
-        resources.no_others()
-    roles = _roles(top)
-    benchmark = _benchmark(top)
-    ready = _ready_budget_s(top)
-    identity = top.scalars("identity")
-    model_path = model.text("path", required=True) if model else None
-    precision = model.text("precision", required=True) if model else None
-    container = model.text("container", required=True) if model else None
-    engine_type = engine.text("type", required=True) if engine else None
-    port = engine.integer("port", minimum=1) if engine else None
-    for inner in (model, engine):
-        if inner is not None:
-            inner.no_others()
-    top.no_others()
-    if len(problems) > before or not (name and engine_type and model_path and precision and container):
-        return None
-    return Deployment(
-        name=name,
-        engine=engine_type,
-        model_path=model_path,
-        precision=precision,
-        container=container,
-        roles=roles,
-        port=port,
-        ready_budget_s=ready,
-        benchmark=benchmark,
+    texts = {field: model.text(field, required=True) if model else None for field in _MODEL}
+    if model is not None:
+        model.no_others(lenient=True)
+    parts = _parts_v1(top) if shape == 1 else _parts_v2(top)
+    gpu_type, per_node = _node_facts(top, strict=shape == 2)
+    budget, stated = ready_budget(top)
+    software, identity = software_of(top)
+    setup = top.text("setup_script")
+    found = Deployment(
+        name=name or "",
+        engine=parts.engine,
+        model_path=texts["path"] or "",
+        precision=texts["precision"] or "",
+        container=texts["container"] or "",
+        roles=parts.roles,
+        port=parts.port,
+        ready_budget_s=budget,
+        benchmark=benchmark_of(top),
         identity=identity,
-        file=shown,
+        file=root.file,
         at=root.at,
+        schema=shape,
+        variant=variant,
+        ready_budget_stated=stated,
+        gpu_type=gpu_type,
+        gpus_per_node=per_node,
+        environment=environment_of(top, "environment"),
+        frontend=frontend_of(top),
+        services=parts.services,
+        software=software,
+        images=images_of(top),
+        kv_transfer=transfer_engines(parts.roles),
+        time_limit_s=time_limit(top),
+        extras={**parts.extras, **({"setup_script": setup} if setup else {})},
+        node=root,
     )
+    top.asked |= set(_UNREAD)
+    top.no_others(lenient=True)
+    return found
 
 
-def _roles(top: Fields) -> tuple[RoleSpec, ...]:
-    holder = top.mapping("roles", "roles", required=True)
-    if holder is None:
-        return ()
-    found: list[RoleSpec] = []
-    for name in ROLE_NAMES:
-        fields = holder.mapping(name, f"role {name}")
-        if fields is None:
-            continue
-        workers = fields.integer("workers", minimum=1, required=True)
-        nodes = fields.integer("nodes", minimum=1)
-        gpus = fields.integer("gpus", minimum=0, required=True)
-        args = fields.scalars("args")
-        env = _environment(fields)
-        fields.no_others()
-        found.append(RoleSpec(name, workers or 1, nodes or 1, gpus or 0, args, env, fields.node.at))
-    holder.no_others()
-    if not found:
-        holder.problem(holder.node.at, "catalog.no_roles", allowed=", ".join(ROLE_NAMES))
-    return tuple(found)
+_MODEL = ("path", "precision", "container")
 
 
-def _environment(fields: Fields) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for name, value in fields.scalars("env").items():
-        at = fields.at("env")
-        if not _ENV_NAME.match(name):
-            fields.problem(at, "catalog.env_name", name=name)
-        elif not isinstance(value, str) or "\0" in value:
-            fields.problem(at, "catalog.env_value", name=name)
-        else:
-            values[name] = value
-    return values
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the two schemas write in different places."""
+
+    engine: str
+    roles: tuple[RoleSpec, ...]
+    services: tuple[Service, ...]
+    port: int | None
+    extras: dict[str, object]
 
 
-def _ready_budget_s(top: Fields) -> float:
-    health = top.mapping("health_check", "health_check")
-    if health is None:
-        return 120.0
-    attempts = health.integer("max_attempts", minimum=1) or 120
-    interval = health.number("interval_seconds")
-    health.no_others()
-    if interval is None or not 0 < interval <= 3600 or not math.isfinite(interval):
-        interval = 1.0
-    return attempts * interval
+def _parts_v1(top: Fields) -> _Parts:
+    backend = Backend(top)
+    parts = _Parts(backend.engine or "", backend.roles(), backend.services(), None, backend.extras)
+    backend.finish()
+    return parts
 
 
-def _benchmark(top: Fields) -> BenchmarkSpec:
-    fields = top.mapping("benchmark", "benchmark", required=True)
-    if fields is None:
-        return BenchmarkSpec(None, (), (), "marked", 0, 1, 60.0, top.node.at)
-    fields.choice("type", ("servemark",), required=True)
-    workload = fields.text("workload")
-    concurrencies = fields.each("concurrencies", int, "integer of at least 1", lambda v: int(str(v)) >= 1)
-    evals = fields.each("evals", str, "text", bool)
-    state = fields.choice("cache_state", ("marked", "cold"))
-    warmup = fields.integer("warmup_requests", minimum=0)
-    eval_concurrency = fields.integer("eval_concurrency", minimum=1)
-    idle = fields.number("idle_timeout_s")
-    if idle is not None and not 0.1 <= idle <= 86_400:
-        fields.problem(
-            fields.at("idle_timeout_s"), "catalog.out_of_range", field="idle_timeout_s", value=idle
-        )
-    fields.no_others()
-    return BenchmarkSpec(
-        workload=workload,
-        concurrencies=tuple(int(str(v)) for v in concurrencies),
-        evals=tuple(str(v) for v in evals),
-        cache_state="cold" if state == "cold" else "marked",
-        warmup_requests=1 if warmup is None else warmup,
-        eval_concurrency=eval_concurrency or 1,
-        idle_timeout_s=60.0 if idle is None else idle,
-        at=fields.node.at,
-    )
+def _parts_v2(top: Fields) -> _Parts:
+    engine = top.mapping("engine", "engine", required=True)
+    name, port, extras = None, None, {}
+    if engine is not None:
+        name = engine.text("type", required=True)
+        port = engine.integer("port", minimum=1)
+        extras = recipe_v2.engine_extras(engine)
+        engine.no_others(lenient=True)
+    return _Parts(name or "", recipe_v2.roles_of(top, name or ""), recipe_v2.services_of(top), port, extras)
+
+
+def _node_facts(top: Fields, *, strict: bool) -> tuple[str | None, int | None]:
+    """GPU type and GPUs of a node. Schema 1's own reader has reported what is wrong with them."""
+    quiet: list[Problem] = []
+    found = top.get("resources")
+    if found is None or found.entries is None:
+        if strict and found is not None:
+            top.mapping("resources", "resources")
+        return None, None
+    resources = Fields(found, top.problems if strict else quiet, "resources")
+    facts = resources.text("gpu_type"), resources.integer("gpus_per_node", minimum=0)
+    if strict:
+        resources.no_others(lenient=True)
+    return facts

@@ -1,0 +1,117 @@
+"""The performance changelog: which arms changed, and what to run for each change. Read only; bytes stay as
+they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from servemark.catalog.arms import ScenarioKind
+from servemark.catalog.fields import Fields
+from servemark.catalog.nodes import Node, Position, Problem
+from servemark.catalog.yaml_nodes import parse_yaml
+
+SCENARIOS: tuple[ScenarioKind, ...] = ("fixed-seq-len", "agentic-coding")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogEntry:
+    """One entry. `scenarios` is None where the entry does not narrow them."""
+
+    config_keys: tuple[str, ...]
+    description: tuple[str, ...]
+    pr_link: str
+    evals_only: bool
+    all_evals: bool
+    append_only: bool
+    eval_min_prefill_ep: int | None
+    scenarios: tuple[ScenarioKind, ...] | None
+    at: Position
+    node: Node = field(compare=False, repr=False)
+
+
+def entries_of(root: Node, problems: list[Problem]) -> tuple[ChangelogEntry, ...]:
+    """The entries of a changelog's tree, in file order; faulty ones are noted as problems and left out."""
+    if root.items is None:
+        if not root.partial and root.kind != "null":
+            problems.append(Problem(root.at, "catalog.not_list", {"what": "changelog", "kind": root.kind}))
+        return ()
+    found = (_entry(Fields(node, problems, "changelog entry")) for node in root.items)
+    return tuple(entry for entry in found if entry is not None)
+
+
+def _entry(fields: Fields) -> ChangelogEntry | None:
+    if fields.node.entries is None:
+        return None
+    keys = _filled(fields, "config-keys")
+    description = _filled(fields, "description")
+    link = fields.text("pr-link", required=True)
+    flags = {name: bool(fields.boolean(name)) for name in ("evals-only", "all-evals", "append-only")}
+    least = fields.integer("eval-min-prefill-ep", minimum=1)
+    scenarios: tuple[ScenarioKind, ...] | None = None
+    if fields.get("scenario-type") is not None:
+        names = fields.texts("scenario-type")
+        scenarios = tuple(name for name in SCENARIOS if name in names)
+        for item in fields.items("scenario-type"):
+            if item.scalar not in SCENARIOS:
+                fields.problem(
+                    item.at,
+                    "catalog.not_one_of",
+                    field="scenario-type",
+                    value=str(item.plain())[:200],
+                    allowed=", ".join(SCENARIOS),
+                )
+        if not scenarios:
+            scenarios = None
+    if flags["append-only"] and (flags["evals-only"] or flags["all-evals"] or least is not None):
+        fields.problem(fields.at("append-only"), "catalog.append_only_evals")
+    fields.no_others()
+    if not keys or link is None:
+        return None
+    return ChangelogEntry(
+        config_keys=keys,
+        description=description,
+        pr_link=link,
+        evals_only=flags["evals-only"],
+        all_evals=flags["all-evals"],
+        append_only=flags["append-only"],
+        eval_min_prefill_ep=least,
+        scenarios=scenarios,
+        at=fields.node.at,
+        node=fields.node,
+    )
+
+
+def _filled(fields: Fields, name: str) -> tuple[str, ...]:
+    if fields.get(name) is None:
+        fields.missing(name)
+        return ()
+    found = fields.texts(name)
+    node = fields.get(name)
+    if node is not None and node.items == []:
+        fields.problem(node.at, "catalog.empty_list", field=name)
+    return found
+
+
+def additions(base: bytes, head: bytes, shown: str) -> tuple[tuple[ChangelogEntry, ...], list[Problem]]:
+    """The entries that `head` appends to `base`, with their positions in `head`.
+
+    History is kept byte for byte: a head that does not begin with the base's bytes is a problem, whatever
+    else it adds. A base without a final newline is completed before comparing.
+    """
+    if base and not base.endswith(b"\n"):
+        base += b"\n"
+    if not head.startswith(base):
+        same = 0
+        for old, new in zip(base.splitlines(keepends=True), head.splitlines(keepends=True), strict=False):
+            if old != new:
+                break
+            same += 1
+        return (), [Problem(Position(shown, same + 1, 1), "catalog.history_changed", {})]
+    problems: list[Problem] = []
+    blank = b"\n" * base.count(b"\n")
+    root, found = parse_yaml(blank + head[len(base) :], shown)
+    problems += found
+    entries = entries_of(root, problems)
+    if not entries and not problems:
+        problems.append(Problem(Position(shown, base.count(b"\n") + 1, 1), "catalog.no_additions", {}))
+    return entries, problems
