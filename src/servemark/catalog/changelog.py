@@ -93,25 +93,69 @@ def _filled(fields: Fields, name: str) -> tuple[str, ...]:
 
 
 def additions(base: bytes, head: bytes, shown: str) -> tuple[tuple[ChangelogEntry, ...], list[Problem]]:
-    """The entries that `head` appends to `base`, with their positions in `head`.
+    """The entries that `head` adds to `base`, with their positions in `head`.
 
-    History is kept byte for byte: a head that does not begin with the base's bytes is a problem, whatever
-    else it adds. A base without a final newline is completed before comparing.
+    History is kept: a head that lacks a line of the base is a problem, whatever else it adds. A base without a
+    final newline is completed before comparing.
     """
-    if base and not base.endswith(b"\n"):
-        base += b"\n"
-    if not head.startswith(base):
-        same = 0
-        for old, new in zip(base.splitlines(keepends=True), head.splitlines(keepends=True), strict=False):
-            if old != new:
-                break
-            same += 1
-        return (), [Problem(Position(shown, same + 1, 1), "catalog.history_changed", {})]
+    old = base.splitlines(keepends=True)
+    new = head.splitlines(keepends=True)
+    if old and not old[-1].endswith(b"\n"):
+        old[-1] += b"\n"
+    lost = _first_lost(old, new)
+    if lost is not None:
+        return (), [Problem(Position(shown, lost + 1, 1), "catalog.history_changed", {})]
     problems: list[Problem] = []
-    blank = b"\n" * base.count(b"\n")
-    root, found = parse_yaml(blank + head[len(base) :], shown)
-    problems += found
-    entries = entries_of(root, problems)
+    span = _inserted(old, new)
+    if span is not None:
+        first, last = span
+        root, found = parse_yaml(b"\n" * first + b"".join(new[first:last]), shown)
+        entries = entries_of(root, problems)
+    else:
+        root, found = parse_yaml(head, shown)
+        before, _ = parse_yaml(base, shown)
+        entries = _not_in(entries_of(root, problems), entries_of(before, []))
+    problems[:0] = found
     if not entries and not problems:
-        problems.append(Problem(Position(shown, base.count(b"\n") + 1, 1), "catalog.no_additions", {}))
+        problems.append(Problem(Position(shown, len(new) or 1, 1), "catalog.no_additions", {}))
     return entries, problems
+
+
+def _first_lost(old: list[bytes], new: list[bytes]) -> int | None:
+    """Index in `new` from where a line of `old` cannot be found any more; None when all are there in order."""
+    at = 0
+    for line in old:
+        start = at
+        while at < len(new) and new[at] != line:
+            at += 1
+        if at == len(new):
+            return start
+        at += 1
+    return None
+
+
+def _inserted(old: list[bytes], new: list[bytes]) -> tuple[int, int] | None:
+    """The one run of lines that was inserted, moved up so that it begins with an entry; None for several runs."""
+    added = len(new) - len(old)
+    first = 0
+    while first < len(old) and old[first] == new[first]:
+        first += 1
+    if old[first:] != new[first + added :]:
+        return None
+    while added and first > 0 and not new[first].startswith(b"- ") and new[first - 1] == new[first + added - 1]:
+        first -= 1
+    return first, first + added
+
+
+def _not_in(
+    entries: tuple[ChangelogEntry, ...], before: tuple[ChangelogEntry, ...]
+) -> tuple[ChangelogEntry, ...]:
+    """Entries beside those of `before`, which stand in the same order."""
+    waiting = [entry.node.plain() for entry in before]
+    found = []
+    for entry in entries:
+        if waiting and entry.node.plain() == waiting[0]:
+            waiting.pop(0)
+        else:
+            found.append(entry)
+    return tuple(found)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from servemark.base.canonical import content_hash
 from servemark.catalog.engine_args import Argument
 from servemark.catalog.nodes import Node, Position
 
@@ -202,9 +203,19 @@ class Deployment:
         """One role, None when it is not deployed."""
         return next((role for role in self.roles if role.role == name), None)
 
+    def fingerprint(self) -> str:
+        """SHA-256 over the canonical value."""
+        try:
+            return content_hash(self._canonical())
+        except ValueError:  # an infinite or undefined number among the arguments
+            return content_hash(self.canonical())
+
     def canonical(self) -> dict[str, object]:
         """What the fingerprint hashes: everything that changes what runs, no positions, no comments."""
-        found: dict[str, object] = {
+        return {name: _finite(value) for name, value in self._canonical().items()}
+
+    def _canonical(self) -> dict[str, object]:
+        return {
             "engine": self.engine,
             "model_path": self.model_path,
             "precision": self.precision,
@@ -229,7 +240,6 @@ class Deployment:
                 for r in self.roles
             ],
         }
-        return {name: _finite(value) for name, value in found.items()}
 
 
 def _values(arguments: dict[str, Argument]) -> dict[str, object]:

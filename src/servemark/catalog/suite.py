@@ -64,6 +64,7 @@ class Suite:
     clusters: Clusters = NO_CLUSTERS
     layout: Layout | None = None
     _recipes: dict[str, RecipeReading] = field(default_factory=dict, compare=False, repr=False)
+    _folders: dict[Path, Path] = field(default_factory=dict, compare=False, repr=False)
     _trees: dict[Path, tuple[Node, list[Problem]]] = field(default_factory=dict, compare=False, repr=False)
 
     def arm(self, key: str) -> Arm:
@@ -98,6 +99,15 @@ class Suite:
         if setting not in self._recipes:
             self._recipes[setting] = self._read_recipe(setting, entry.prefill.at)
         return self._recipes[setting]
+
+    def recipe_file(self, entry: SearchEntry) -> Path | None:
+        """Where an entry's recipe lies; None when it names none or none in this suite."""
+        if entry.config_file is None:
+            return None
+        try:
+            return self._recipe_path(entry.config_file.partition(":")[0], str(entry.prefill.at))
+        except ServemarkError:
+            return None
 
     def recipe_files(self) -> tuple[Path, ...]:
         """Every YAML file below the recipe roots, sorted."""
@@ -198,8 +208,13 @@ class Suite:
         return read(root, problems)
 
     def _inside(self, relative: str, where: str) -> Path:
+        """The path below the suite's folder; ServemarkError when it, or a link on its way, leads out."""
+        path = self.root / relative
         try:
-            path = (self.root / relative).resolve()
+            folder = self._folders.get(path.parent)
+            if folder is None:
+                folder = self._folders[path.parent] = path.parent.resolve()
+            path = (folder / path.name).resolve() if path.is_symlink() or path.name == ".." else folder / path.name
             inside = path.is_relative_to(self.root)
         except (OSError, ValueError, RuntimeError):  # a loop of links, a NUL in the name
             inside = False
@@ -241,7 +256,7 @@ def _unreadable(shown: str, error: ServemarkError) -> tuple[Node, list[Problem]]
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
+def without_collections() -> Iterator[None]:
     """Trees hold no cycles that could be freed while they are built: the collector would only cost time."""
     was = gc.isenabled()
     gc.disable()
@@ -257,7 +272,7 @@ def read_suite(where: str | Path) -> tuple[Suite, list[Problem]]:
 
     Raises ServemarkError (exit 2) only when there is no suite.
     """
-    with _no_collections():
+    with without_collections():
         root = suite_root(where)
         problems: list[Problem] = []
         layout = layout_of(root, problems)

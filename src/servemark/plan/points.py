@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from servemark.base.errors import input_error
+from servemark.catalog.arms import Arm, SearchEntry
 from servemark.catalog.deployment import Deployment
+from servemark.catalog.fields import nearest
 from servemark.catalog.identity import Identity, identify
-from servemark.catalog.master import Arm, SearchEntry
 from servemark.catalog.selector import Selector
 from servemark.catalog.suite import Suite, load_suite, shipped_suites
 
@@ -68,7 +69,9 @@ def _entry(arm: Arm, topology: str | None) -> SearchEntry:
     names = ", ".join(found)
     if topology is not None:
         if topology not in found:
-            raise input_error("catalog.no_topology", arm=arm.key, topology=topology, topologies=names)
+            near = nearest(topology, found)
+            key = "catalog.no_topology_near" if near else "catalog.no_topology"
+            raise input_error(key, arm=arm.key, topology=topology, topologies=names, near=near)
         return found[topology]
     if len(arm.entries) > 1:
         raise input_error("catalog.many_topologies", arm=arm.key, topologies=names)

@@ -1,0 +1,169 @@
+"""A plan as a person reads it: a line that says it all, a table by cluster, points, and what is wrong."""
+
+from __future__ import annotations
+
+import shutil
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from servemark.base.messages import text
+from servemark.catalog.nodes import Problem
+from servemark.plan.rows import PlanRow
+from servemark.plan.strict import Plan
+from servemark.plan.summary import FIXED_HOURS, START_HOURS, Share, Summary
+
+SHORT_PLAN = 30
+"""Plans up to this many points are listed without being asked to."""
+MAX_WIDTH = 140
+RECIPE_STATES = ("read", "elsewhere", "faulty", "foreign", "none")
+
+
+def diagnostic(problem: Problem) -> dict[str, object]:
+    """One problem for machines."""
+    error = problem.error()
+    return {
+        "severity": problem.severity,
+        "code": problem.key,
+        "file": problem.at.file,
+        "line": problem.at.line,
+        "column": problem.at.column,
+        "message": text(problem.key, None, **problem.values),
+        "next": error.next_step(),
+    }
+
+
+def diagnostics_lines(problems: Iterable[Problem]) -> list[str]:
+    """Every problem with its position and what to do, errors first."""
+    listed = sorted(problems, key=lambda p: (p.severity != "error", p.at.file, p.at.line, p.at.column))
+    lines = []
+    for problem in listed:
+        error = problem.error()
+        said = text(f"plan.severity.{problem.severity}")
+        lines.append(f"{problem.at}: {said}: {text(problem.key, None, **problem.values)}")
+        step = error.next_step()
+        if step:
+            lines.append(f"    {text('plan.view.next', None, step=step)}")
+    if listed:
+        errors = sum(problem.severity == "error" for problem in listed)
+        lines.append(text("plan.view.found", None, errors=errors, warnings=len(listed) - errors))
+    return lines
+
+
+def plan_lines(plan: Plan, summary: Summary, output: str) -> list[str]:
+    """The plan for a terminal; `output` is `summary`, `list` or `text` (a list when it is short)."""
+    width = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
+    total = summary.total
+    lines = [
+        text(
+            "plan.view.head",
+            None,
+            suite=plan.suite.name,
+            points=f"{total.points:,}",
+            arms=total.arms,
+            evals=total.evals,
+            canaries=summary.canaries,
+        )
+    ]
+    if total.points:
+        lines += ["", *_cluster_table(summary, width)]
+        lines += ["", *_facts(plan, summary)]
+    if total.points and (output == "list" or (output == "text" and total.points <= SHORT_PLAN)):
+        lines += ["", *_points(plan.rows, width)]
+    elif output == "text" and total.points:
+        lines += ["", text("plan.view.more")]
+    return lines
+
+
+def _cluster_table(summary: Summary, width: int) -> list[str]:
+    names = ("cluster", "arms", "points", "deployments", "evals", "gpus", "nodes", "hours")
+    heads = [text(f"plan.column.{name}") for name in names]
+    rows = [_share_cells(share) for share in summary.clusters]
+    if len(rows) > 1:
+        rows.append(_share_cells(summary.total))
+    return _table(heads, rows, width)
+
+
+def _share_cells(share: Share) -> list[str]:
+    nodes = "?" if share.largest_nodes is None else str(share.largest_nodes)
+    return [
+        share.cluster or text("plan.view.total"),
+        str(share.arms),
+        f"{share.points:,}",
+        f"{share.deployments:,}",
+        str(share.evals),
+        str(share.largest_gpus),
+        nodes,
+        f"{share.gpu_hours:,.0f}",
+    ]
+
+
+def _facts(plan: Plan, summary: Summary) -> list[str]:
+    recipes = [
+        text(f"plan.recipe.{state}", None, count=summary.recipes[state])
+        for state in RECIPE_STATES
+        if summary.recipes.get(state)
+    ]
+    kinds = ", ".join(f"{text(f'plan.kind.{kind}')} {count}" for kind, count in sorted(summary.kinds.items()))
+    lines = [text("plan.view.kinds", None, kinds=kinds), text("plan.view.recipes", None, recipes="; ".join(recipes))]
+    reasons = [f"{text(f'{key}.short')} {count}" for key, count in summary.reasons.items()]
+    lines.append(text("plan.view.why", None, reasons=", ".join(reasons)))
+    if plan.removed:
+        lines.append(text("plan.view.removed", None, count=len(plan.removed)))
+    minutes = {"fixed": int(FIXED_HOURS * 60), "start": int(START_HOURS * 60)}
+    lines.append(text("plan.view.assumed", None, **minutes))
+    return lines
+
+
+def _points(rows: Sequence[PlanRow], width: int) -> list[str]:
+    heads = [text(f"plan.column.{name}") for name in ("number", "point", "gpus", "nodes", "marks", "priority")]
+    cells = []
+    for number, row in enumerate(rows, 1):
+        marks = ("C" if row.canary else "") + ("E" if row.eval else "")
+        nodes = "?" if row.nodes is None else str(row.nodes)
+        priority = "" if row.priority is None else f"{row.priority:g}"
+        cells.append([str(number), row.selector, str(row.gpus), nodes, marks or "·", priority])
+    table = _table(heads, cells, width, flexible=1)
+    whys = ["      " + "; ".join(dict.fromkeys(one.said() for one in (*row.why, *row.eval))) for row in rows]
+    lines = [table[0], table[1]]
+    last = None
+    for line, why in zip(table[2:], whys, strict=True):
+        lines.append(line)
+        if why != last:
+            lines.append(_cut(why, width))
+        last = why
+    return [*lines, "", text("plan.view.marks")]
+
+
+def _table(heads: list[str], rows: list[list[str]], width: int, flexible: int = 0) -> list[str]:
+    """Columns two spaces apart, numbers to the right; the flexible one gives way when the terminal is narrow."""
+    columns = list(zip(heads, *rows, strict=True))
+    widths = [max(_width(cell) for cell in column) for column in columns]
+    over = sum(widths) + 2 * (len(widths) - 1) - width
+    if over > 0:
+        widths[flexible] = max(12, widths[flexible] - over)
+    lines = []
+    for row in [heads, ["─" * w for w in widths], *rows]:
+        cells = [
+            _pad(_cut(cell, widths[i]), widths[i], left=i == flexible) for i, cell in enumerate(row)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _width(cell: str) -> int:
+    """Columns that a text takes on a terminal: wide characters take two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in cell)
+
+
+def _pad(cell: str, width: int, *, left: bool) -> str:
+    space = " " * max(0, width - _width(cell))
+    return cell + space if left else space + cell
+
+
+def _cut(cell: str, width: int) -> str:
+    """The text, with its middle left out when it is too wide: ends of names tell them apart."""
+    if _width(cell) <= width:
+        return cell
+    head = (width - 1) // 2
+    tail = width - 1 - head
+    return f"{cell[:head]}…{cell[-tail:]}"

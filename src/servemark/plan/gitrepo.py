@@ -1,0 +1,120 @@
+"""Reading a commit's files from git: no shell, no checkout, no network; the working tree may be in any state."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from servemark.base.errors import ServemarkError, input_error
+from servemark.catalog.yaml_nodes import MAX_BYTES
+
+TIMEOUT_S = 30.0
+_QUIET = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_PAGER": "cat",
+    "LC_ALL": "C",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GitTree:
+    """The files of one commit below one folder. Paths are relative to the folder, whatever they are named."""
+
+    folder: Path
+    ref: str
+    commit: str
+    blobs: dict[str, str]
+    """Path -> object id, of regular files (links are left out)."""
+    algorithm: str
+    _read: dict[str, bytes] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def open(cls, folder: Path, ref: str) -> GitTree:
+        """Read the list of files at `ref` below `folder`. ServemarkError (exit 2): no git, no repository, no ref."""
+        commit = _resolve(folder, ref)
+        prefix = _git(folder, "rev-parse", "--show-prefix").decode("utf-8", "surrogateescape").rstrip("\n")
+        listed = _git(folder, "ls-tree", "-r", "-z", "--full-tree", commit, "--", prefix or ".")
+        blobs = {}
+        for line in listed.split(b"\0"):
+            facts, tab, name = line.partition(b"\t")
+            mode, _, rest = facts.partition(b" ")
+            if tab and mode in {b"100644", b"100755"}:
+                path = os.fsdecode(name)
+                blobs[path.removeprefix(prefix)] = rest.split(b" ")[1].decode("ascii")
+        return cls(folder, ref, commit, blobs, "sha256" if len(commit) == 64 else "sha1")
+
+    def same(self, path: str, data: bytes) -> bool:
+        """Whether the commit holds exactly these bytes at a path."""
+        digest = hashlib.new(self.algorithm, b"blob %d\0" % len(data), usedforsecurity=False)
+        digest.update(data)
+        return self.blobs.get(path) == digest.hexdigest()
+
+    def fetch(self, paths: list[str]) -> None:
+        """Read several blobs at once, so that `read` of each costs nothing."""
+        wanted = list(dict.fromkeys(self.blobs[p] for p in paths if p in self.blobs))
+        wanted = [name for name in wanted if name not in self._read]
+        if not wanted:
+            return
+        answer = _git(self.folder, "cat-file", "--batch", stdin="".join(f"{w}\n" for w in wanted).encode())
+        start = 0
+        for name in wanted:
+            end = answer.find(b"\n", start)
+            header = answer[start:end].split(b" ")
+            if end < 0 or len(header) != 3 or not header[2].isdigit():
+                raise input_error("plan.git_no_object", object=name, ref=self.ref)
+            size = int(header[2])
+            if size > MAX_BYTES:
+                raise input_error("catalog.too_large", path=name, size=size, limit=MAX_BYTES)
+            self._read[name] = answer[end + 1 : end + 1 + size]
+            start = end + size + 2
+
+    def read(self, path: str) -> bytes | None:
+        """A file's bytes at the commit; None when it is not there."""
+        if path not in self.blobs:
+            return None
+        self.fetch([path])
+        return self._read[self.blobs[path]]
+
+
+def _resolve(folder: Path, ref: str) -> str:
+    if ref.startswith("-") or "\0" in ref or not ref:
+        raise input_error("plan.git_bad_ref", ref=ref)
+    try:
+        found = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+    except ServemarkError as error:
+        if error.key != "plan.git_failed" or error.values.get("reason"):
+            raise
+        shallow = _git(folder, "rev-parse", "--is-shallow-repository").strip() == b"true"
+        key = "plan.git_shallow" if shallow else "plan.git_no_ref"
+        raise input_error(key, ref=ref, folder=str(folder)) from None
+    return found.decode("ascii").strip()
+
+
+def _git(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            input=stdin,
+            capture_output=True,
+            check=False,
+            timeout=TIMEOUT_S,
+            env=inherited | _QUIET,
+        )
+    except FileNotFoundError:
+        raise input_error("plan.no_git") from None
+    except subprocess.TimeoutExpired:
+        raise input_error("plan.git_slow", seconds=int(TIMEOUT_S), folder=str(folder)) from None
+    if done.returncode:
+        reason = " ".join(done.stderr.decode("utf-8", "replace").split())
+        if "not a git repository" in reason:
+            raise input_error("plan.no_repository", folder=str(folder))
+        if "dubious ownership" in reason:
+            raise input_error("plan.git_ownership", folder=str(folder))
+        raise input_error("plan.git_failed", folder=str(folder), reason=reason[:500])
+    return done.stdout

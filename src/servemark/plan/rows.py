@@ -1,0 +1,140 @@
+"""servemark's own plan: one typed row a point, with both ids, what it needs, and why it is in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from servemark.base.messages import text
+from servemark.catalog.arms import Arm, SearchEntry, WorkerBlock
+from servemark.catalog.identity import Identity
+from servemark.catalog.nodes import Position
+from servemark.catalog.suite import RecipeReading
+from servemark.plan.reference_rows import DURATION_S, component_row
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason why a point is in the plan, is evaluated or goes first; `key` names a message."""
+
+    key: str
+    values: tuple[tuple[str, object], ...] = ()
+
+    def said(self, lang: str | None = None) -> str:
+        """The reason in words."""
+        return text(self.key, lang, **dict(self.values))
+
+    def plain(self) -> dict[str, object]:
+        """For machines: the code and its values."""
+        return {"code": self.key.rpartition(".")[2], **dict(self.values)}
+
+
+def reason(key: str, **values: object) -> Reason:
+    """A reason with its values."""
+    return Reason(key, tuple(values.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One point to run. Figures are None where the suite does not say enough to know them."""
+
+    arm: Arm
+    entry: SearchEntry
+    concurrency: int
+    identity: Identity
+    name: str
+    """The reference's experiment name, made distinct within the plan."""
+    recipe: RecipeReading
+    gpus: int
+    """All GPUs of the deployment."""
+    nodes: int | None
+    dram_budget_gb: int
+    """Host memory budget of one node for KV offload, GB of 10^9 bytes; 0 without offload."""
+    why: tuple[Reason, ...]
+    eval: tuple[Reason, ...] = ()
+    """Why accuracy is scored on this point; () when it is not."""
+    eval_only: bool = False
+    canary: bool = False
+    priority: float | None = None
+
+    @property
+    def kind(self) -> str:
+        """`fixed-single`, `fixed-multi`, `agentic-single` or `agentic-multi`."""
+        scenario = self.entry.scenario
+        first = "agentic" if scenario is not None and scenario.kind == "agentic-coding" else "fixed"
+        return f"{first}-{'single' if self.entry.single_node else 'multi'}"
+
+    @property
+    def selector(self) -> str:
+        """How this point is named on a command line: `ARM/TOPOLOGY@CONC`."""
+        return f"{self.arm.key}/{self.entry.topology}@{self.concurrency}"
+
+    @property
+    def at(self) -> Position:
+        """Where the search-space entry stands."""
+        return self.entry.at
+
+    def plain(self) -> dict[str, object]:
+        """For machines: every field in snake_case; null where nothing is stated."""
+        arm, entry = self.arm, self.entry
+        scenario = entry.scenario
+        router, backend = arm.router_of(entry), entry.kv_offload_backend
+        deployment = self.recipe.deployment
+        return {
+            "point_id": self.identity.point_id,
+            "series_id": self.identity.series_id,
+            "selector": self.selector,
+            "name": self.name,
+            "arm": arm.key,
+            "model": arm.model,
+            "model_prefix": arm.model_prefix,
+            "precision": arm.precision,
+            "framework": arm.framework,
+            "image": arm.image,
+            "cluster": arm.runner,
+            "scenario": scenario.kind if scenario is not None else None,
+            "isl": scenario.isl if scenario is not None else None,
+            "osl": scenario.osl if scenario is not None else None,
+            "duration_s": DURATION_S if self.kind.startswith("agentic") else None,
+            "topology": entry.topology,
+            "concurrency": self.concurrency,
+            "disagg": arm.disagg,
+            "workers": {"prefill": _block(entry.prefill), "decode": _block(entry.decode)}
+            if entry.decode.num_worker
+            else {"aggregated": _block(entry.prefill)},
+            "gpus": self.gpus,
+            "nodes": self.nodes,
+            "spec_decoding": entry.spec_decoding,
+            "kv_offloading": entry.kv_offloading,
+            "kv_offload_backend": component_row(backend) if backend is not None else None,
+            "dram_budget_gb_per_node": self.dram_budget_gb,
+            "router": component_row(router) if router is not None else None,
+            "kv_p2p_transfer": arm.transfer_of(entry),
+            "recipe": {
+                "state": self.recipe.state,
+                "setting": self.recipe.setting,
+                "file": self.recipe.file,
+                "fingerprint": self.identity.canonical["deployment"],
+                "engine": deployment.engine if deployment is not None else None,
+            },
+            "eval": [one.plain() for one in self.eval],
+            "eval_only": self.eval_only,
+            "canary": self.canary,
+            "priority": self.priority,
+            "why": [one.plain() for one in self.why],
+            "at": str(self.at),
+        }
+
+
+def _block(block: WorkerBlock) -> dict[str, object]:
+    return {
+        "workers": block.num_worker,
+        "tp": block.tp,
+        "pp": block.pp,
+        "ep": block.ep,
+        "dcp": block.dcp_size,
+        "pcp": block.pcp_size,
+        "dp_attention": block.dp_attn,
+        "gpus_per_worker": block.gpus,
+        "hardware": block.hardware,
+        "settings": [f"{name}={value}" for name, value in block.settings],
+    }
