@@ -181,15 +181,15 @@ def _locked(path: Path) -> bool:
     return False
 
 
-def list_runs(runs: Path) -> list[RunInfo]:
-    """All runs below `<home>/runs`, oldest first (run ids begin with the time)."""
+def list_runs(runs: Path, newest: int | None = None) -> list[RunInfo]:
+    """All runs below `<home>/runs`, oldest first (run ids begin with the time), or only the `newest` ones."""
     if not runs.is_dir():
         return []
     try:
         folders = sorted(p for p in runs.iterdir() if (p / "manifest.json").exists())
     except OSError as error:
         raise disk_error(error, runs) from error
-    return [inspect(folder) for folder in folders]
+    return [inspect(folder) for folder in (folders if newest is None else folders[-newest:])]
 
 
 def find_run(runs: Path, name: str) -> RunInfo:
@@ -206,3 +206,23 @@ def find_run(runs: Path, name: str) -> RunInfo:
     if alike:
         raise input_error("runs.ambiguous", run=name, count=len(alike), some=", ".join(r.run_id for r in alike[:4]))
     raise input_error("runs.no_such_run", run=name)
+
+
+def find_line(runs: Path, name: str) -> tuple[str, list[Path]]:
+    """(line id, folders of its runs in order of concurrency) of a run or line named as in `find_run`."""
+    known = list_runs(runs)
+    lines: dict[str, list[RunInfo]] = {}
+    for info in known:
+        lines.setdefault(str((info.manifest or {}).get("line_id", info.run_id)), []).append(info)
+    chosen = [line for line in lines if line == name] or [line for line in lines if line.endswith(name)]
+    if len(chosen) == 1:
+        line_id = chosen[0]
+    else:
+        found = find_run(runs, name)
+        line_id = str((found.manifest or {}).get("line_id", found.run_id))
+    members = sorted(lines[line_id], key=lambda i: _number((i.manifest or {}).get("concurrency")))
+    return line_id, [info.path for info in members]
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

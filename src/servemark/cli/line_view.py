@@ -1,0 +1,89 @@
+"""One line in the terminal: table of points, staircase front, findings, problems. Draws `ReportData`."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from servemark.analysis.report_types import AxisChoice, ReportData
+from servemark.base.messages import text
+from servemark.cli.plot import PlotPoint, front_plot
+
+TERMINAL_COLUMNS = (
+    "ttft_s.p50",
+    "ttft_s.p90",
+    "tpot_s.p50",
+    "interactivity.p50",
+    "output_tokens_per_s",
+    "cache_hit_usage",
+    "eval_score",
+)
+MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "note": ("·", "dim")}
+
+
+def print_line(console: Console, data: ReportData) -> None:
+    """Everything a person wants to know at the end of a run, in one screen."""
+    console.print()
+    console.print(Text(data.header.title, style="bold"))
+    facts = [data.header.model, data.header.engine, data.header.hardware]
+    console.print(Text(" · ".join(fact for fact in facts if fact), style="dim"))
+    console.print(_table(data))
+    if data.axes:
+        _front(console, data, data.axes[0])
+    for sentence in data.findings:
+        console.print(Text("• " + sentence))
+    for problem in data.problems:
+        mark, style = MARKS[problem.level]
+        where = f"c{problem.concurrency}: " if problem.concurrency is not None else ""
+        line = Text(f"{mark} ", style=style) + Text(f"{where}{problem.text}")
+        if problem.next_step:
+            line += Text(f" {problem.next_step}", style="dim")
+        console.print(line)
+
+
+def _table(data: ReportData) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column(text("cli.table.concurrency"), justify="right")
+    table.add_column(text("cli.table.requests"), justify="right")
+    shown = [
+        (index, column)
+        for index, column in enumerate(data.columns)
+        if column.address.startswith(TERMINAL_COLUMNS)
+    ]
+    for _, column in shown:
+        unit = f"\n[dim]{column.unit}[/dim]" if column.unit else ""
+        table.add_column(column.label + unit, justify="right")
+    for point in data.points:
+        counts = point.row.counts
+        done = f"{counts.ok}/{counts.planned}"
+        cells = [Text(point.cells[i].number, style="bold green" if point.cells[i].best else "") for i, _ in shown]
+        table.add_row(str(point.concurrency), Text(done, style="" if counts.ok == counts.planned else "red"), *cells)
+    return table
+
+
+def _front(console: Console, data: ReportData, axis: AxisChoice) -> None:
+    by_run = {point.run_id: point.label for point in data.points}
+    on_front = {p.run_id for p in axis.front.front}
+    points = [
+        PlotPoint(p.x * axis.x_factor, p.y * axis.y_factor, by_run.get(p.run_id, "?"), p.run_id in on_front)
+        for p in (*axis.front.front, *axis.front.dominated)
+    ]
+    steps = [(v.x * axis.x_factor, v.y * axis.y_factor) for v in axis.path]
+    width = min(64, max(24, console.width - 14))
+    lines = front_plot(points, steps, width, 10)
+    if not lines:
+        return
+    ys = [p.y for p in points]
+    xs = [p.x for p in points]
+    console.print(Text(f"{axis.y_label} ({axis.y_unit}), {axis.y_better_text}", style="dim"))
+    for number, line in enumerate(lines):
+        edge = f"{max(ys):>8.3g}" if number == 0 else f"{min(ys):>8.3g}" if number == len(lines) - 1 else " " * 8
+        console.print(Text(f"{edge} ┤", style="dim") + Text(line))
+    console.print(Text(" " * 9 + "└" + "─" * width, style="dim"))
+    low, high = f"{min(xs):.3g}", f"{max(xs):.3g}"
+    console.print(Text(f"{'':10}{low}{high:>{max(1, width - len(low))}}", style="dim"))
+    label = f"{axis.x_label} ({axis.x_unit}), {axis.x_better_text}"
+    console.print(Text(f"{'':10}{label:>{width}}", style="dim"))
+    console.print()

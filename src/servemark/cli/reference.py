@@ -1,0 +1,90 @@
+"""Generated reference pages: every verb's help, every metric, the row's schema; in both languages.
+
+Usage: python -m servemark.cli.reference DOCS [--check]. With --check nothing is written, and a page that differs
+makes exit code 1.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from servemark.base.messages import LANGUAGES, set_language, text
+from servemark.cli.main import group
+from servemark.metrics.registry import METRICS
+from servemark.results.serialize import json_schema
+
+
+def pages() -> dict[str, str]:
+    """Path below docs/ -> content, of every generated page."""
+    found = {"result.schema.json": json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"}
+    for lang in LANGUAGES:
+        set_language(lang)
+        folder = "" if lang == "en" else "zh/"
+        found[f"{folder}cli.md"] = _verbs()
+        found[f"{folder}metrics.md"] = _metrics()
+    set_language(None)
+    return found
+
+
+def _verbs() -> str:
+    parts = [f"# {text('cli.reference.verbs')}", "", text("cli.reference.generated"), ""]
+    root = click.Context(group, info_name="servemark", terminal_width=100, max_content_width=100)
+    for name in group.list_commands(root):
+        command = group.get_command(root, name)
+        if command is not None:
+            parts += _verb(command, root, name, 2)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _verb(command: click.Command, parent: click.Context, name: str, level: int) -> list[str]:
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=100, max_content_width=100)
+    lines = [f"{'#' * level} {context.command_path}", "", "```text", command.get_help(context).rstrip(), "```", ""]
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            if found is not None:
+                lines += _verb(found, context, inner, level + 1)
+    return lines
+
+
+def _metrics() -> str:
+    parts = [f"# {text('cli.reference.metrics')}", "", text("cli.reference.generated"), ""]
+    parts += [text("cli.reference.percentiles"), ""]
+    for metric in METRICS.values():
+        parts += [
+            f"## {metric.id}",
+            "",
+            f"**{text(metric.label_key)}** ({metric.unit}). {text(metric.definition_key)}",
+            "",
+            text("cli.explain.formula", None, formula=f"`{text(metric.formula_key)}`"),
+            "",
+            text(f"cli.explain.better.{metric.better}"),
+            "",
+        ]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def main() -> int:
+    """Write or check the pages."""
+    docs = Path(sys.argv[1])
+    check = "--check" in sys.argv[2:]
+    stale = []
+    for name, content in pages().items():
+        path = docs / name
+        if path.exists() and path.read_text(encoding="utf-8") == content:
+            continue
+        stale.append(name)
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+    for name in stale:
+        sys.stdout.write(f"{docs / name}: {'differs; run scripts/docs' if check else 'written'}\n")
+    return 1 if stale and check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

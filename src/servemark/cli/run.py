@@ -1,0 +1,86 @@
+"""`servemark run SELECTOR`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from servemark.base.home import Home
+from servemark.base.messages import text
+from servemark.cli.options import Verb, common
+
+
+@click.command(cls=Verb)
+@click.argument("selector")
+@click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="cli.run.option.trace")
+@click.option("--sessions", type=click.IntRange(1, 100_000), default=8, help="cli.run.option.sessions")
+@click.option(
+    "--scale-lengths",
+    type=click.FloatRange(0, 100, min_open=True),
+    default=1.0,
+    metavar="F",
+    help="cli.run.option.scale_lengths",
+)
+@click.option(
+    "--scale-think",
+    type=click.FloatRange(0, 100),
+    default=None,
+    metavar="F",
+    help="cli.run.option.scale_think",
+)
+@click.option(
+    "--cache-bust", type=click.Choice(["none", "session", "request"]), help="cli.run.option.cache_bust"
+)
+@click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="cli.run.option.port")
+@click.option("--no-evals", is_flag=True, help="cli.run.option.no_evals")
+@click.option("--no-report", is_flag=True, help="cli.run.option.no_report")
+@click.option("--dry-run", is_flag=True, help="cli.run.option.dry_run")
+@common
+def run(  # noqa: PLR0917 - one parameter an option
+    selector: str,
+    trace: Path | None,
+    sessions: int,
+    scale_lengths: float,
+    scale_think: float | None,
+    cache_bust: str | None,
+    port: int | None,
+    no_evals: bool,
+    no_report: bool,
+    dry_run: bool,
+    home: str | None,
+    as_json: bool,
+) -> int:
+    """Text comes from the catalogue."""
+    from servemark.cli import run_job  # noqa: PLC0415 - --help must not import the client
+    from servemark.runs.request import RunOptions, prepare  # noqa: PLC0415
+
+    options = RunOptions(
+        trace=trace,
+        sessions=sessions,
+        scale_lengths=scale_lengths,
+        scale_think=scale_think,
+        cache_bust=cache_bust,  # type: ignore[arg-type]  # click has checked it
+        port=port,
+        evals=not no_evals,
+        command=("servemark", *sys.argv[1:]),
+    )
+    request = prepare(selector, options)
+    where = Home.resolve(home)
+    if dry_run:
+        click.echo(run_job.dry_run_json(request) if as_json else run_job.dry_run_text(request))
+        return 0
+    outcome = run_job.watch(request, where)
+    page = None if no_report or not outcome.done else run_job.make_report(outcome, where)
+    if as_json:
+        for row in outcome.rows_json():
+            click.echo(json.dumps(row, ensure_ascii=False))
+    else:
+        run_job.print_outcome(outcome, page)
+    if outcome.error is not None:
+        raise outcome.error
+    if not as_json and not outcome.done:
+        click.echo(text("cli.run.nothing"), err=True)
+    return 0 if outcome.complete else 1

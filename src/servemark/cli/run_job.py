@@ -1,0 +1,123 @@
+"""What `servemark run` shows: the live view, the closing table, the small front, the report's place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from servemark.analysis.report_data import build_report_data
+from servemark.base.errors import ServemarkError
+from servemark.base.home import Home
+from servemark.base.messages import current_language, text
+from servemark.cli.line_view import print_line
+from servemark.cli.live import LiveView
+from servemark.report.page import write_report
+from servemark.runs.line import LineOutcome, run_line
+from servemark.runs.manifest import cache_state, declared, workload_facts
+from servemark.runs.request import LineRequest
+from servemark.runs.view import SilentView
+
+
+def watch(request: LineRequest, home: Home) -> LineOutcome:
+    """Run the line with a live view on stderr when that is a terminal, silently else."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return run_line(request, home, SilentView())
+    with LiveView(console) as view:
+        return run_line(request, home, view)
+
+
+def make_report(outcome: LineOutcome, home: Home) -> Path | None:
+    """Write the line's page; a failure to do so is said and does not undo the runs."""
+    path = home.reports / f"{outcome.line_id}.html"
+    lang = current_language()
+    try:
+        write_report(build_report_data(outcome.folders, lang), path, lang)
+    except ServemarkError as error:
+        click.echo(text("cli.run.no_page", None, reason=error.what()), err=True)
+        return None
+    return path
+
+
+def print_outcome(outcome: LineOutcome, page: Path | None) -> None:
+    """The closing view on stdout: table, front, findings, then where everything lies."""
+    console = Console()
+    if outcome.done:
+        print_line(console, build_report_data(outcome.folders, current_language()))
+    console.print()
+    for folder in outcome.folders[:1]:
+        console.print(text("cli.run.kept", None, folder=folder.parent, line=outcome.line_id), style="dim")
+    if page is not None:
+        console.print(text("cli.run.page", None, page=page), soft_wrap=True)
+    if outcome.done:
+        console.print(text("cli.run.ask", None, run=outcome.done[-1].name), style="dim", soft_wrap=True)
+
+
+def dry_run_facts(request: LineRequest) -> dict[str, object]:
+    """What would run, as one plain value."""
+    return {
+        "suite": request.choice.suite.name,
+        "arm": request.choice.arm.key,
+        "topology": request.choice.entry.topology,
+        "deployment": request.choice.deployment.canonical(),
+        "points": [
+            {
+                "concurrency": p.concurrency,
+                "point_id": p.identity.point_id,
+                "series_id": p.identity.series_id,
+            }
+            for p in request.points
+        ],
+        "declared": declared(request),
+        "workload": workload_facts(request),
+        "cache_state": cache_state(request),
+        "cache_hit_theoretical": request.theory.tokens,
+        "cache_hit_theoretical_blocks": request.theory.blocks,
+        "evals": [{"task": t.id, "version": t.version, "n": len(t.items)} for t in request.tasks],
+        "inputs": request.inputs,
+    }
+
+
+def dry_run_json(request: LineRequest) -> str:
+    """One JSON object."""
+    return json.dumps(dry_run_facts(request), ensure_ascii=False)
+
+
+def dry_run_text(request: LineRequest) -> str:
+    """The same for a person."""
+    work = request.workload
+    blocks = request.theory.blocks
+    lines = [
+        text(
+            "cli.run.dry_head",
+            None,
+            arm=request.choice.arm.key,
+            suite=request.choice.suite.name,
+            topology=request.choice.entry.topology,
+        ),
+        text(
+            "cli.run.dry_engine",
+            None,
+            engine=request.choice.deployment.engine,
+            model=request.choice.deployment.model_path,
+            recipe=request.choice.deployment.at,
+        ),
+        text(
+            "cli.run.dry_work",
+            None,
+            name=work.name,
+            sessions=len(work.sessions),
+            requests=work.requests,
+            hit=f"{request.theory.tokens:.3f}",
+            blocks=f" ({blocks:.3f})" if blocks is not None else "",
+        ),
+    ]
+    lines += [
+        text("cli.run.dry_point", None, concurrency=p.concurrency, point=p.identity.point_id)
+        for p in request.points
+    ]
+    lines += [text("cli.run.dry_eval", None, task=t.id, n=len(t.items)) for t in request.tasks]
+    return "\n".join(lines)

@@ -1,0 +1,83 @@
+"""How runs are listed and told to machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from servemark.base.messages import find_text, text
+from servemark.runs.folder import RunInfo, RunState
+
+STYLES = {
+    RunState.COMPLETE: "green",
+    RunState.RUNNING: "cyan",
+    RunState.FAILED: "red",
+    RunState.DIED: "red",
+    RunState.DAMAGED: "red",
+    RunState.INTERRUPTED: "yellow",
+}
+
+
+def reason(info: RunInfo) -> str:
+    """Why a run has no result, in one line; empty for a complete or running one."""
+    if info.state is RunState.DIED:
+        return text("runs.state.died_why")
+    if info.state is RunState.DAMAGED:
+        return text("runs.state.damaged_why")
+    failure = info.failure
+    if failure is None:
+        return ""
+    values = failure.get("values")
+    key = str(failure.get("key", ""))
+    try:
+        said = find_text(key, None, **(values if isinstance(values, dict) else {}))
+    except (KeyError, IndexError, ValueError):  # written by another version, with other placeholders
+        said = None
+    first = (said or key).splitlines()[0]
+    return f"[{failure.get('layer', '?')}] {first}"
+
+
+def run_json(info: RunInfo) -> dict[str, object]:
+    """One run as one JSON object: run_id, state, arm, concurrency, created_utc, point_id, failure, folder."""
+    manifest = info.manifest or {}
+    return {
+        "run_id": info.run_id,
+        "state": str(info.state),
+        "suite": manifest.get("suite"),
+        "arm": manifest.get("arm"),
+        "concurrency": manifest.get("concurrency"),
+        "created_utc": manifest.get("created_utc"),
+        "point_id": manifest.get("point_id"),
+        "line_id": manifest.get("line_id"),
+        "failure": info.failure,
+        "folder": str(info.path),
+    }
+
+
+def print_runs(found: Sequence[RunInfo], limit: int) -> None:
+    """A table, newest last, on stdout."""
+    console = Console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for key in ("run", "when", "arm", "concurrency", "state"):
+        table.add_column(
+            text(f"cli.runs.column.{key}"), no_wrap=key in {"run", "state"}, overflow="fold"
+        )
+    table.add_column(text("cli.runs.column.why"), ratio=1)
+    for info in found[-limit:]:
+        manifest = info.manifest or {}
+        when = str(manifest.get("created_utc", "?")).replace("T", " ").rstrip("Z")
+        table.add_row(
+            Text(info.run_id),
+            Text(when),
+            Text(str(manifest.get("arm", "?"))),
+            Text(str(manifest.get("concurrency", "?"))),
+            Text(text(f"runs.state.{info.state}"), style=STYLES[info.state]),
+            Text(reason(info)),
+        )
+    console.print(table)
+    if len(found) > limit:
+        console.print(text("cli.runs.more", None, hidden=len(found) - limit), style="dim")

@@ -1,0 +1,96 @@
+"""`servemark show RUN [METRIC [--why]]`: one run, one figure, or where a figure comes from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from servemark.base.home import Home
+from servemark.base.messages import current_language, text
+from servemark.cli.options import Verb, common
+
+if TYPE_CHECKING:
+    from servemark.runs.folder import RunInfo
+
+
+@click.command(cls=Verb)
+@click.argument("run")
+@click.argument("metric", required=False)
+@click.option("--why", is_flag=True, help="cli.show.option.why")
+@common
+def show(run: str, metric: str | None, why: bool, home: str | None, as_json: bool) -> int:
+    """Text comes from the catalogue."""
+    from servemark.base.errors import input_error  # noqa: PLC0415 - --help imports no room
+    from servemark.cli.run_list import reason, run_json  # noqa: PLC0415
+    from servemark.runs.folder import RunState, find_run  # noqa: PLC0415
+
+    if why and metric is None:
+        raise input_error("cli.show.why_what")
+    info = find_run(Home.resolve(home).runs, run)
+    if info.state is not RunState.COMPLETE:
+        if as_json:
+            click.echo(json.dumps(run_json(info), ensure_ascii=False))
+        else:
+            state = text(f"runs.state.{info.state}")
+            click.echo(text("cli.show.no_result", None, run=info.run_id, state=state))
+            if reason(info):
+                click.echo(reason(info))
+            click.echo(text("cli.show.folder", None, folder=info.path))
+        return 1
+    if metric is None:
+        return _whole(info, as_json)
+    return _why(info, metric, as_json) if why else _figure(info, metric, as_json)
+
+
+def _whole(info: RunInfo, as_json: bool) -> int:
+    if as_json:
+        click.echo((info.path / "result.json").read_text(encoding="utf-8").strip())
+        return 0
+    from rich.console import Console  # noqa: PLC0415 - drawing only
+
+    from servemark.analysis.report_data import build_report_data  # noqa: PLC0415
+    from servemark.cli.line_view import print_line, print_point  # noqa: PLC0415
+
+    console = Console()
+    data = build_report_data([info.path], current_language())
+    print_line(console, data)
+    for point in data.points:
+        print_point(console, data, point)
+    console.print(text("cli.show.folder", None, folder=info.path), style="dim", soft_wrap=True)
+    return 0
+
+
+def _figure(info: RunInfo, metric: str, as_json: bool) -> int:
+    from servemark.analysis.format import display  # noqa: PLC0415
+    from servemark.metrics.derive import read  # noqa: PLC0415
+    from servemark.results.serialize import read_result, row_to_json  # noqa: PLC0415
+
+    reading = read(row_to_json(read_result(info.path / "result.json")), metric)
+    unit = str(reading.address.metric.unit)
+    if as_json:
+        why_absent = text(reading.reason) if reading.reason else None
+        body = {"run_id": info.run_id, "metric": metric, "value": reading.value, "unit": unit}
+        click.echo(json.dumps({**body, "absent_because": why_absent}, ensure_ascii=False))
+    elif reading.value is None:
+        click.echo(text("cli.show.absent", None, why=text(reading.reason or "metrics.absent.unknown")))
+    else:
+        click.echo(display(reading.address.metric.unit, [reading.value]).text(reading.value))
+    return 0 if reading.value is not None else 1
+
+
+def _why(info: RunInfo, metric: str, as_json: bool) -> int:
+    from servemark.cli.why_view import why_json, why_lines  # noqa: PLC0415
+    from servemark.results.serialize import read_result  # noqa: PLC0415
+    from servemark.results.why import explain  # noqa: PLC0415
+
+    row = read_result(Path(info.path) / "result.json")
+    found = explain(info.path, row, metric)
+    if as_json:
+        click.echo(json.dumps(why_json(found), ensure_ascii=False))
+    else:
+        for line in why_lines(found):
+            click.echo(line)
+    return 0 if found.value is not None else 1

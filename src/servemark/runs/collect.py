@@ -1,0 +1,154 @@
+"""From what was measured to a result: evidence closed and hashed, the row built, written last, and stored."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+
+from servemark.base.errors import ServemarkError
+from servemark.base.files import disk_error, sha256_file, write_atomic
+from servemark.base.home import Home
+from servemark.evals.io import encode_evals
+from servemark.launch.engines.protocol import EngineIdentity
+from servemark.plan.points import Point
+from servemark.results.build import LoopFigures, RowInputs, build_row
+from servemark.results.row import ResultRow
+from servemark.results.serialize import encode_result, write_result
+from servemark.runs.deploy import LiveEngine
+from servemark.runs.folder import RunFolder
+from servemark.runs.host import host_facts, package_versions, versions
+from servemark.runs.manifest import cache_state, declared, run_id, utc_now, workload_facts
+from servemark.runs.measure import Measured
+from servemark.runs.request import LineRequest
+from servemark.store.database import Store
+
+SAMPLE_S = 1.0
+HASHED = ("manifest.json", "requests.jsonl", "server_metrics.jsonl", "evals.json", "logs/engine.log")
+
+
+class MetricsSampler:
+    """Writes the engine's own counters once a second in a thread of its own, from enter to exit."""
+
+    def __init__(self, engine: LiveEngine, path: Path) -> None:
+        self.engine = engine
+        self.path = path
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="server-metrics", daemon=True)
+        self._zero = time.monotonic()
+
+    def __enter__(self) -> MetricsSampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
+        self._done.set()
+        self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        try:
+            with self.path.open("ab", buffering=0) as stream:
+                while True:
+                    counters = self.engine.counters() if self.engine.worker is not None else None
+                    if counters is not None:
+                        at = round(time.monotonic() - self._zero, 3)
+                        body = {"schema": 1, "at_s": at, "counters": dict(counters.raw)}
+                        stream.write(json.dumps(body, separators=(",", ":")).encode() + b"\n")
+                    if self._done.wait(SAMPLE_S):
+                        return
+        except (OSError, RuntimeError):
+            return  # a full disk is reported by the records; a stopped engine by the watch
+
+
+def observed(identity: EngineIdentity) -> dict[str, object]:
+    """What ran, read from what ran: engine, host, packages."""
+    return {"engine": asdict(identity), "host": host_facts(), "packages": package_versions()}
+
+
+def hashes(folder: RunFolder) -> dict[str, dict[str, object]]:
+    """SHA-256 and size of every evidence file of a run."""
+    found: dict[str, dict[str, object]] = {}
+    for name in HASHED:
+        path = folder.file(name)
+        try:
+            if path.is_file():
+                found[name] = {"sha256": sha256_file(path), "bytes": path.stat().st_size}
+        except OSError as error:
+            raise disk_error(error, path) from error
+    return found
+
+
+def finish(
+    request: LineRequest,
+    folder: RunFolder,
+    line_id: str,
+    point: Point,
+    started: str,
+    measured: Measured,
+    identity: EngineIdentity,
+    other_runs: Sequence[str],
+    phases_s: dict[str, float],
+) -> ResultRow:
+    """Build the row of one point from its evidence and write it, last and atomically."""
+    if measured.loop is None:
+        raise RuntimeError("the point was not measured")
+    begun = time.monotonic()
+    if request.tasks:
+        write_atomic(folder.file("evals.json"), encode_evals(measured.evals))
+    files = hashes(folder)
+    loop = measured.loop
+    inputs = RowInputs(
+        run_id=run_id(line_id, point.concurrency),
+        line_id=line_id,
+        point_id=point.identity.point_id,
+        series_id=point.identity.series_id,
+        suite=request.choice.suite.name,
+        arm=request.choice.arm.key,
+        concurrency=point.concurrency,
+        started_utc=started,
+        finished_utc=utc_now(),
+        identity=point.identity.canonical,
+        declared=declared(request),
+        observed=observed(identity),
+        workload=workload_facts(request),
+        cache_state=cache_state(request),
+        gpus_deployed=request.choice.deployment.gpus_total,
+        planned_requests=request.workload.requests,
+        records=measured.records,
+        loop=LoopFigures(
+            cpu_s=loop.health.cpu_s,
+            chunks=sum(len(r.chunk_s) for r in measured.records if r.phase == "measured"),
+            loop_lag_p50_s=loop.health.lag_p50_s,
+            loop_lag_p99_s=loop.health.lag_p99_s,
+            clock_jump_s=measured.clock_jump_s,
+        ),
+        counters_before=measured.counters_before,
+        counters_after=measured.counters_after,
+        theoretical=request.theory.tokens,
+        theoretical_blocks=request.theory.blocks,
+        evals=[outcome.score for outcome in measured.evals],
+        expected_evals=[task.id for task in request.tasks],
+        other_runs=other_runs,
+        phases_s={**phases_s, **measured.phases_s, "collect": time.monotonic() - begun},
+        files=files,
+        versions=versions(),
+    )
+    row = build_row(inputs)
+    write_result(folder.file("result.json"), row)
+    return row
+
+
+
+
+def ingest(home: Home, row: ResultRow, folder: Path) -> ServemarkError | None:
+    """Put a row into the store. The folder is the truth: a store that fails is reported, and the run stays complete."""
+    try:
+        with Store.open(home.store) as store:
+            store.ingest(encode_result(row), folder / "result.json")
+    except ServemarkError as error:
+        return error
+    return None

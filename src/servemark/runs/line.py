@@ -1,0 +1,194 @@
+"""One line: folders and manifests, one engine, its points one after another, and an orderly end whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from servemark.base.errors import Layer, ServemarkError
+from servemark.base.files import disk_error
+from servemark.base.home import Home
+from servemark.launch.engines.protocol import EngineIdentity
+from servemark.launch.engines.registry import find_adapter
+from servemark.plan.points import Point
+from servemark.results.row import ResultRow
+from servemark.results.serialize import signed_json
+from servemark.replay.records_io import RecordWriter
+from servemark.runs.collect import MetricsSampler, finish, ingest
+from servemark.runs.deploy import LiveEngine, require_fits
+from servemark.runs.folder import RunFolder, RunState, list_runs
+from servemark.runs.interrupts import Interrupts
+from servemark.runs.manifest import manifest, new_line_id, run_id, utc_now
+from servemark.runs.measure import PointJob, measure
+from servemark.runs.request import LineRequest
+from servemark.runs.view import RunView
+from servemark.traces.text import TextMaker, build_word_table
+
+OVERHEAD_TOKENS = 64
+"""Room for a chat template and a marker when a prompt is checked against the context; the exact overhead is small."""
+
+
+@dataclass(slots=True)
+class LineOutcome:
+    """What became of a line. `done` are folders with a result; `error` is why others have none."""
+
+    line_id: str
+    folders: list[Path] = field(default_factory=list)
+    done: list[Path] = field(default_factory=list)
+    rows: list[ResultRow] = field(default_factory=list)
+    error: ServemarkError | None = None
+    store_error: ServemarkError | None = None
+
+    @property
+    def complete(self) -> bool:
+        """True when every planned point has its result."""
+        return self.error is None and len(self.done) == len(self.folders)
+
+    def rows_json(self) -> list[dict[str, object]]:
+        """Each row as it stands in its result.json."""
+        return [signed_json(row) for row in self.rows]
+
+
+@dataclass(slots=True)
+class _Line:
+    """State shared by the steps below."""
+
+    request: LineRequest
+    home: Home
+    view: RunView
+    outcome: LineOutcome
+    interrupts: Interrupts
+    folders: dict[int, RunFolder] = field(default_factory=dict)
+    started: dict[int, str] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)
+
+
+def run_line(request: LineRequest, home: Home, view: RunView) -> LineOutcome:
+    """Run all points of a line. Expected failures end up in the outcome and in the folders, never half-written.
+
+    Raises ServemarkError only when not even the first folder can be made.
+    """
+    adapter = find_adapter(request.choice.deployment.engine, str(request.choice.deployment.at))
+    adapter.check_installed()
+    line_id = new_line_id(request.choice.arm.key)
+    line = _Line(request, home, view, LineOutcome(line_id), Interrupts())
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(line.interrupts)
+        _make_folders(line, stack)
+        view.begin(line_id, tuple(line.folders))
+        first = next(iter(line.folders.values()))
+        engine = LiveEngine(
+            request=request,
+            adapter=adapter,
+            served_name=line_id,
+            log_path=first.file("logs/engine.log"),
+            view=view,
+            interrupts=line.interrupts,
+        )
+        stack.callback(engine.stop)
+        try:
+            _points(line, engine)
+        except ServemarkError as error:
+            _fail_rest(line, error)
+        except OSError as error:
+            _fail_rest(line, disk_error(error, home.root))
+        except BaseException as error:
+            # Whatever it is, the folders must not claim that the run is still going on; then it is shown.
+            _fail_rest(line, ServemarkError("runs.bug", Layer.RESULTS, problem=f"{type(error).__name__}: {error}"))
+            raise
+    return line.outcome
+
+
+def _make_folders(line: _Line, stack: contextlib.ExitStack) -> None:
+    """Manifest of every point first: what is expected is written down before anything starts."""
+    created = utc_now()
+    for point in line.request.points:
+        content = manifest(line.request, line.outcome.line_id, point, created)
+        path = line.home.runs / run_id(line.outcome.line_id, point.concurrency)
+        try:
+            folder = RunFolder.create(path, content)
+        except ServemarkError as error:
+            _fail_rest(line, error)
+            raise
+        stack.callback(folder.close)
+        line.folders[point.concurrency] = folder
+        line.outcome.folders.append(path)
+
+
+def _points(line: _Line, engine: LiveEngine) -> None:
+    _note_others(line)
+    engine.start()
+    first = next(iter(line.folders.values()))
+    for folder in line.folders.values():
+        folder.share_log(first.file("logs/engine.log"))
+    line.interrupts.check()
+    identity = engine.identity()
+    limit = identity.details.get("context_tokens_per_request")
+    require_fits(line.request, limit if isinstance(limit, int) else None, OVERHEAD_TOKENS)
+    text = TextMaker(build_word_table(engine.tokenize))
+    for number, point in enumerate(line.request.points):
+        if line.request.cold and number > 0:
+            engine.restart()
+            identity = engine.identity()
+        _one_point(line, engine, identity, point, text)
+
+
+def _one_point(
+    line: _Line, engine: LiveEngine, identity: EngineIdentity, point: Point, text: TextMaker
+) -> None:
+    folder = line.folders[point.concurrency]
+    started = utc_now()
+    with (
+        RecordWriter(folder.file("requests.jsonl")) as records,
+        MetricsSampler(engine, folder.file("server_metrics.jsonl")),
+    ):
+        job = PointJob(
+            request=line.request,
+            engine=engine,
+            concurrency=point.concurrency,
+            marker_salt=f"{line.outcome.line_id}/{point.concurrency}",
+            text=text,
+            keep=records.write,
+            view=line.view,
+            interrupts=line.interrupts,
+        )
+        measured = measure(job)
+    line.view.phase("collect", point.concurrency)
+    _note_others(line)
+    row = finish(
+        line.request,
+        folder,
+        line.outcome.line_id,
+        point,
+        started,
+        measured,
+        identity,
+        sorted(line.others),
+        dict(engine.phases_s),
+    )
+    line.outcome.done.append(folder.path)
+    line.outcome.rows.append(row)
+    folder.close()
+    refused = ingest(line.home, row, folder.path)
+    if refused is not None and line.outcome.store_error is None:
+        line.outcome.store_error = refused
+        line.view.note("runs.not_stored", reason=refused.what())
+    line.view.point_done(row)
+
+
+def _fail_rest(line: _Line, error: ServemarkError) -> None:
+    """Every point without a result learns why; the first of them is the one that met the fault."""
+    line.outcome.error = error
+    now = utc_now()
+    for concurrency, folder in line.folders.items():
+        if folder.path not in line.outcome.done:
+            folder.fail(error, now)
+            line.view.point_failed(concurrency, error)
+
+
+def _note_others(line: _Line) -> None:
+    """Runs of other lines that are alive on this home now share the machine with ours."""
+    for info in list_runs(line.home.runs, newest=20):
+        if info.state is RunState.RUNNING and info.path not in line.outcome.folders:
+            line.others.add(info.run_id)

@@ -1,0 +1,101 @@
+"""The manifest: what was asked and what is expected, written before anything starts."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from datetime import UTC, datetime
+
+from servemark.plan.points import Point
+from servemark.runs.host import host_facts, package_versions, versions
+from servemark.runs.request import LineRequest
+from servemark.traces.describe import describe
+
+
+def utc_now() -> str:
+    """Wall-clock time for people: ISO 8601, seconds, Z. Never used to measure."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def new_line_id(arm: str) -> str:
+    """Sorts by time; four random hex digits keep two lines of one second apart."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return f"{stamp}-{arm[:60]}-{secrets.token_hex(2)}"
+
+
+def run_id(line_id: str, concurrency: int) -> str:
+    """One run a point: the line's id and the concurrency."""
+    return f"{line_id}-c{concurrency}"
+
+
+def declared(request: LineRequest) -> dict[str, object]:
+    """What master and recipe say will run, to be put beside what was observed."""
+    choice = request.choice
+    frameworks = choice.deployment.identity.get("frameworks")
+    version = frameworks.get(choice.deployment.engine) if isinstance(frameworks, dict) else None
+    return {
+        "model": choice.arm.model,
+        "model_path": choice.deployment.model_path,
+        "precision": choice.arm.precision,
+        "image": choice.arm.image,
+        "container": choice.deployment.container,
+        "framework": choice.arm.framework,
+        "engine": choice.deployment.engine,
+        "engine_version": version,
+        "hardware": choice.arm.runner,
+        "gpus": choice.deployment.gpus_total,
+        "spec_decoding": choice.entry.spec_decoding,
+        "kv_offloading": choice.entry.kv_offloading,
+        "engine_args": dict(choice.deployment.roles[0].args),
+    }
+
+
+def workload_facts(request: LineRequest) -> dict[str, object]:
+    """The workload as manifest and row keep it: id, how to make it again, sizes."""
+    facts = describe(request.workload)
+    return {
+        "id": request.workload.id,
+        "name": request.workload.name,
+        "source": request.workload.source,
+        **facts,
+    }
+
+
+def cache_state(request: LineRequest) -> dict[str, object]:
+    """Law 13: the state each point starts from."""
+    if request.cold:
+        return {"kind": "cold", "marker_scope": None}
+    return {"kind": "marked", "marker_scope": request.cache_bust}
+
+
+def manifest(request: LineRequest, line_id: str, point: Point, created: str) -> dict[str, object]:
+    """One point's manifest."""
+    choice = request.choice
+    return {
+        "run_id": run_id(line_id, point.concurrency),
+        "line_id": line_id,
+        "created_utc": created,
+        "suite": choice.suite.name,
+        "arm": choice.arm.key,
+        "topology": choice.entry.topology,
+        "concurrency": point.concurrency,
+        "point_id": point.identity.point_id,
+        "series_id": point.identity.series_id,
+        "identity": point.identity.canonical,
+        "declared": declared(request),
+        "workload": workload_facts(request),
+        "cache_state": cache_state(request),
+        "expected": {
+            "requests": request.workload.requests,
+            "evals": [{"task": task.id, "version": task.version, "n": len(task.items)} for task in request.tasks],
+            "files": ["requests.jsonl", "server_metrics.jsonl", "logs/engine.log", "result.json"]
+            + (["evals.json"] if request.tasks else []),
+            "line_runs": [run_id(line_id, p.concurrency) for p in request.points],
+        },
+        "inputs": request.inputs,
+        "host": host_facts(),
+        "packages": package_versions(),
+        "versions": versions(),
+        "command": list(request.command),
+        "pid": os.getpid(),
+    }

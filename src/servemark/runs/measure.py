@@ -1,0 +1,201 @@
+"""One point while it is measured: warm-up, the window, evals; watched for an engine that dies or falls silent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+from servemark.base.errors import Layer, ServemarkError
+from servemark.evals.runner import TaskOutcome, run_task
+from servemark.evals.tasks import EvalItem
+from servemark.launch.engines.protocol import EngineCounters
+from servemark.replay.client import ChatRequest, Client, Target, run
+from servemark.replay.loop import LoopOutcome, LoopPlan, StopSignal, run_closed_loop
+from servemark.replay.record import RequestRecord
+from servemark.runs.deploy import LiveEngine
+from servemark.runs.interrupts import Interrupts
+from servemark.runs.request import LineRequest
+from servemark.runs.view import RunView
+from servemark.traces.text import TextMaker
+
+WATCH_S = 0.1
+EVAL_MAX_TOKENS = 16
+
+
+@dataclass(slots=True)
+class Measured:
+    """What one point gave. Clocks: wall and monotonic seconds at both ends, to notice a jump."""
+
+    records: list[RequestRecord] = field(default_factory=list)
+    loop: LoopOutcome | None = None
+    evals: list[TaskOutcome] = field(default_factory=list)
+    counters_before: EngineCounters | None = None
+    counters_after: EngineCounters | None = None
+    phases_s: dict[str, float] = field(default_factory=dict)
+    wall_start: float = 0.0
+    mono_start: float = 0.0
+    wall_end: float = 0.0
+    mono_end: float = 0.0
+
+    @property
+    def clock_jump_s(self) -> float | None:
+        """How far the wall clock moved against the monotonic one, when by more than a second."""
+        jump = (self.wall_end - self.wall_start) - (self.mono_end - self.mono_start)
+        return jump if abs(jump) > 1.0 else None
+
+
+@dataclass(slots=True)
+class PointJob:
+    """Everything one point needs; `keep` stores a record at once."""
+
+    request: LineRequest
+    engine: LiveEngine
+    concurrency: int
+    marker_salt: str
+    text: TextMaker
+    keep: Callable[[RequestRecord], None]
+    view: RunView
+    interrupts: Interrupts
+    wall: Callable[[], float] = time.time
+
+
+class _Silence:
+    """Counts requests that timed out with no success since: enough of them, and the engine hangs."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.timeouts = 0
+
+    def note(self, record: RequestRecord) -> None:
+        """One more request ended."""
+        if record.outcome == "timeout":
+            self.timeouts += 1
+        elif record.outcome == "ok":
+            self.timeouts = 0
+
+    @property
+    def hung(self) -> bool:
+        """True once every lane has waited in vain."""
+        return self.timeouts >= self.limit
+
+
+def measure(job: PointJob) -> Measured:
+    """Run one point to its end. Raises ServemarkError when the engine died or hangs, or a signal came."""
+    return run(_measure(job))
+
+
+async def _measure(job: PointJob) -> Measured:
+    out = Measured()
+    bench = job.request.choice.deployment.benchmark
+    target = Target(
+        base_url=job.engine.base_url, model=job.engine.served_name, idle_timeout_s=bench.idle_timeout_s
+    )
+    silence = _Silence(job.concurrency)
+
+    def sink(record: RequestRecord) -> None:
+        out.records.append(record)
+        job.keep(record)
+        silence.note(record)
+
+    async with Client(target) as client:
+        stop = StopSignal()
+        async with _watched(job, stop, silence):
+            begun = time.monotonic()
+            job.view.phase("warmup", job.concurrency)
+            await _warm_up(job, client, sink)
+            out.phases_s["warmup"] = time.monotonic() - begun
+            _raise_if_ended(job, silence)
+            await _window(job, client, sink, stop, out)
+            _raise_if_ended(job, silence)
+            begun = time.monotonic()
+            for task in job.request.tasks:
+                job.view.phase("evals", job.concurrency)
+                out.evals.append(await _evaluate(job, client, task, sink, stop))
+                _raise_if_ended(job, silence)
+            out.phases_s["evals"] = time.monotonic() - begun
+    return out
+
+
+async def _window(
+    job: PointJob, client: Client, sink: Callable[[RequestRecord], None], stop: StopSignal, out: Measured
+) -> None:
+    """The measured window, with the engine's counters read on either side of it."""
+    job.view.phase("replay", job.concurrency)
+    out.counters_before = await asyncio.to_thread(job.engine.counters)
+    out.wall_start, out.mono_start = job.wall(), time.monotonic()
+    plan = LoopPlan(
+        workload=job.request.workload,
+        concurrency=job.concurrency,
+        cache_bust=job.request.cache_bust,
+        marker_salt=job.marker_salt,
+    )
+    out.loop = await run_closed_loop(plan, client, job.text, sink, stop, job.view.progress)
+    out.wall_end, out.mono_end = job.wall(), time.monotonic()
+    out.phases_s["replay"] = out.mono_end - out.mono_start
+    out.counters_after = await asyncio.to_thread(job.engine.counters)
+
+
+async def _warm_up(job: PointJob, client: Client, sink: Callable[[RequestRecord], None]) -> None:
+    """A few requests that share nothing with the window: first-use costs are not the point's."""
+    for number in range(job.request.choice.deployment.benchmark.warmup_requests):
+        content = f"[warm-up {job.marker_salt} {number}] Say hello."
+        sink(
+            await client.send(
+                ChatRequest(
+                    id=f"warmup-{number}",
+                    session="warmup",
+                    turn=number,
+                    phase="warmup",
+                    messages=[{"role": "user", "content": content}],
+                    max_tokens=8,
+                )
+            )
+        )
+
+
+async def _evaluate(
+    job: PointJob,
+    client: Client,
+    task: object,
+    sink: Callable[[RequestRecord], None],
+    stop: StopSignal,
+) -> TaskOutcome:
+    raise RuntimeError
+
+
+@contextlib.asynccontextmanager
+async def _watched(job: PointJob, stop: StopSignal, silence: _Silence) -> AsyncIterator[None]:
+    """While inside: a dead or silent engine, or a signal, stops whatever is being sent."""
+
+    async def watch() -> None:
+        while True:
+            await asyncio.sleep(WATCH_S)
+            if job.engine.exited() is not None or silence.hung:
+                stop.request("now", "engine")
+            elif job.interrupts.requested:
+                stop.request("now", "interrupt")
+
+    task = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _raise_if_ended(job: PointJob, silence: _Silence) -> None:
+    """The cause of an early end, the engine's word before the client's."""
+    job.interrupts.check()
+    died = job.engine.exited()
+    if died is not None:
+        raise died
+    if silence.hung:
+        idle = job.request.choice.deployment.benchmark.idle_timeout_s
+        log = job.engine.log_path
+        raise ServemarkError(
+            "runs.engine_silent", Layer.ENGINE, seconds=idle, log=str(log), count=silence.timeouts
+        )

@@ -1,0 +1,135 @@
+"""From a selector and options to everything that one line needs, decided before anything is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from servemark.base.errors import input_error
+from servemark.base.files import sha256_file
+from servemark.catalog.selector import parse_selector
+from servemark.catalog.yaml_nodes import read_yaml
+from servemark.evals.registry import find_task
+from servemark.evals.tasks import EvalTask
+from servemark.plan.points import Choice, Point, choose, points
+from servemark.traces.generator import generate, parse_recipe
+from servemark.traces.mooncake import load_workload
+from servemark.traces.theory import TheoreticalHit, theoretical_hit
+from servemark.traces.types import CacheBust, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What the command line may change. None leaves the recipe's word."""
+
+    trace: Path | None = None
+    sessions: int = 8
+    scale_lengths: float = 1.0
+    scale_think: float | None = None
+    cache_bust: CacheBust | None = None
+    port: int | None = None
+    evals: bool = True
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LineRequest:
+    """One line to run: a deployment and its points, the workload, the tasks, the cache policy."""
+
+    choice: Choice
+    points: tuple[Point, ...]
+    workload: Workload
+    theory: TheoreticalHit
+    cache_bust: CacheBust
+    cold: bool
+    """True: the engine is restarted before each point. False: each point's prompts carry a marker of their own."""
+    tasks: tuple[EvalTask, ...]
+    port: int | None
+    inputs: dict[str, dict[str, object]]
+    """Every file that the line was made from: shown path -> {sha256, bytes}."""
+    command: tuple[str, ...]
+
+    @property
+    def scenario(self) -> dict[str, object]:
+        """What is replayed, as it enters the identities."""
+        return scenario_of(self.workload, self.cache_bust, self.cold)
+
+
+def scenario_of(workload: Workload, cache_bust: CacheBust, cold: bool) -> dict[str, object]:
+    """Type, data set and cache policy: what has to be equal for two points to be comparable."""
+    return {
+        "type": "agentic-coding",
+        "dataset": workload.id,
+        "name": workload.name,
+        "cache_state": "cold" if cold else "marked",
+        "cache_bust": cache_bust,
+    }
+
+
+def prepare(selector_text: str, options: RunOptions, default_suite: str | None = None) -> LineRequest:
+    """Resolve and read everything. Raises ServemarkError (exit 2) for whatever the user has to mend first."""
+    choice = choose(parse_selector(selector_text), default_suite)
+    _one_local_worker(choice)
+    bench = choice.deployment.benchmark
+    workload, inputs = _workload(choice, options)
+    bust: CacheBust = options.cache_bust or ("none" if bench.cache_state == "cold" else "session")
+    cold = bust == "none"
+    tasks = tuple(find_task(name) for name in bench.evals) if options.evals else ()
+    inputs.update(_suite_files(choice))
+    return LineRequest(
+        choice=choice,
+        points=points(choice, scenario_of(workload, bust, cold)),
+        workload=workload,
+        theory=theoretical_hit(workload, bust),
+        cache_bust=bust,
+        cold=cold,
+        tasks=tasks,
+        port=options.port if options.port is not None else choice.deployment.port,
+        inputs=inputs,
+        command=options.command,
+    )
+
+
+def _one_local_worker(choice: Choice) -> None:
+    roles = choice.deployment.roles
+    if len(roles) != 1 or roles[0].role != "aggregated" or roles[0].workers != 1 or roles[0].nodes != 1:
+        shown = ", ".join(f"{r.role} x {r.workers}" for r in roles)
+        raise input_error("runs.not_local", where=str(roles[0].at), roles=shown)
+
+
+def _workload(choice: Choice, options: RunOptions) -> tuple[Workload, dict[str, dict[str, object]]]:
+    bench = choice.deployment.benchmark
+    if options.trace is not None:
+        workload = load_workload(
+            options.trace,
+            sessions=options.sessions,
+            scale_lengths=options.scale_lengths,
+            think_scale=options.scale_think if options.scale_think is not None else 0.0,
+        )
+        return workload, {options.trace.name: _hashed(options.trace)}
+    if bench.workload is None:
+        raise input_error("runs.no_workload", where=str(bench.at))
+    path = choice.suite.file(bench.workload, str(bench.at))
+    shown = choice.suite.shown(path)
+    node, problems = read_yaml(path, shown)
+    if problems:
+        raise problems[0].error()
+    recipe = parse_recipe(node.plain(), shown)
+    if options.scale_think is not None:
+        recipe = replace(recipe, think_scale=options.scale_think)
+    return generate(recipe), {shown: _hashed(path)}
+
+
+def _suite_files(choice: Choice) -> dict[str, dict[str, object]]:
+    suite = choice.suite
+    names = ["suite.yaml", *suite.masters]
+    found = {suite.shown(suite.root / name): _hashed(suite.root / name) for name in names}
+    recipe = choice.deployment.file
+    path = suite.root.parent / recipe if not recipe.startswith("/") else Path(recipe)
+    local = suite.root / recipe.partition("/")[2]
+    found[recipe] = _hashed(local if local.is_file() else path)
+    return found
+
+
+def _hashed(path: Path) -> dict[str, object]:
+    return {"sha256": sha256_file(path), "bytes": path.stat().st_size}

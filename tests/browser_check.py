@@ -1,0 +1,60 @@
+"""Open a report in a real Chromium and fail when it asks the network for anything or logs an error.
+
+Usage: python tests/browser_check.py REPORT.html [...]
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def open_report(path: Path) -> list[str]:
+    """What went wrong when the page was opened on a desktop and on a phone; [] when nothing did."""
+    wrong: list[str] = []
+    executable = shutil.which("chromium") or shutil.which("chromium-browser")
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=executable, args=list(FLAGS))
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+            asked: list[str] = []
+            page.on("request", lambda request, asked=asked: asked.append(request.url))
+            page.on("console", lambda m: wrong.append(f"console {m.type}: {m.text}") if m.type == "error" else None)
+            page.on("pageerror", lambda error: wrong.append(f"page error: {error}"))
+            page.goto(path.resolve().as_uri())
+            page.wait_for_timeout(200)
+            wrong += [f"request: {url}" for url in asked if not url.startswith(("file:", "data:"))]
+            if page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1"):
+                wrong.append(f"the page is wider than {width} px")
+            if not page.evaluate("document.querySelectorAll('svg').length"):
+                wrong.append("no chart on the page")
+            page.close()
+        browser.close()
+    return wrong
+
+
+def main() -> int:
+    """0 when every page is sound."""
+    failed = False
+    for name in sys.argv[1:]:
+        wrong = open_report(Path(name))
+        failed |= bool(wrong)
+        print(f"{name}: {'; '.join(wrong) if wrong else 'ok'}")
+    return 1 if failed or len(sys.argv) < 2 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
