@@ -95,8 +95,8 @@ def _filled(fields: Fields, name: str) -> tuple[str, ...]:
 def additions(base: bytes, head: bytes, shown: str) -> tuple[tuple[ChangelogEntry, ...], list[Problem]]:
     """The entries that `head` adds to `base`, with their positions in `head`.
 
-    History is kept: a head that lacks a line of the base is a problem, whatever else it adds. A base without a
-    final newline is completed before comparing.
+    History is kept: a head that lacks a line of the base is a problem, whatever else it adds. A base
+    without a final newline is completed before comparing.
     """
     old = base.splitlines(keepends=True)
     new = head.splitlines(keepends=True)
@@ -122,7 +122,7 @@ def additions(base: bytes, head: bytes, shown: str) -> tuple[tuple[ChangelogEntr
 
 
 def _first_lost(old: list[bytes], new: list[bytes]) -> int | None:
-    """Index in `new` from where a line of `old` cannot be found any more; None when all are there in order."""
+    """Index in `new` from where a line of `old` is not found any more; None when all are there in order."""
     at = 0
     for line in old:
         start = at
@@ -135,14 +135,17 @@ def _first_lost(old: list[bytes], new: list[bytes]) -> int | None:
 
 
 def _inserted(old: list[bytes], new: list[bytes]) -> tuple[int, int] | None:
-    """The one run of lines that was inserted, moved up so that it begins with an entry; None for several runs."""
+    """The one run of lines that was inserted, moved up so that it begins with an entry; None for several
+    runs."""
     added = len(new) - len(old)
     first = 0
     while first < len(old) and old[first] == new[first]:
         first += 1
     if old[first:] != new[first + added :]:
         return None
-    while added and first > 0 and not new[first].startswith(b"- ") and new[first - 1] == new[first + added - 1]:
+    while (
+        added and first > 0 and not new[first].startswith(b"- ") and new[first - 1] == new[first + added - 1]
+    ):
         first -= 1
     return first, first + added
 

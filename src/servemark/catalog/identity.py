@@ -37,8 +37,8 @@ def identify(  # noqa: PLR0917 - six facts make one identity
 ) -> Identity:
     """Identities of one point. `scenario` names what is replayed: its type, data set and cache policy.
 
-    `deployment` is None where the entry is launched by a script or its recipe is not in the suite: the identity
-    then holds what the entry states and the recipe's name.
+    `deployment` is None where the entry is launched by a script or its recipe is not in the suite: the
+    identity then holds what the entry states and the recipe's name.
     """
     return identify_line(suite, arm, entry, deployment, scenario, (concurrency,))[0]
 
@@ -52,7 +52,8 @@ def identify_line(  # noqa: PLR0917 - as above
     concurrencies: Sequence[int],
     fingerprint: str | None = None,
 ) -> list[Identity]:
-    """Identities of several concurrencies of one entry; `fingerprint` is the deployment's where it is known."""
+    """Identities of several concurrencies of one entry; `fingerprint` is the deployment's where it is
+    known."""
     if deployment is not None and fingerprint is None:
         fingerprint = deployment.fingerprint()
     canonical: dict[str, object] = {
@@ -88,8 +89,8 @@ def identify_line(  # noqa: PLR0917 - as above
 
 
 def _hash(text: str, concurrency: int) -> str:
-    """As `content_hash` of the value with this concurrency. Quotes inside texts are escaped in JSON and keys are
-    sorted, so that the first `,"concurrency":0,` is the field itself."""
+    """As `content_hash` of the value with this concurrency. Quotes inside texts are escaped in JSON and
+    keys are sorted, so that the first `,"concurrency":0,` is the field itself."""
     body = text.replace(_CONCURRENCY.format(0), _CONCURRENCY.format(concurrency), 1)
     return hashlib.sha256(body.encode("utf-8")).hexdigest()[:ID_LENGTH]
 

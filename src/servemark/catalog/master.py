@@ -32,7 +32,7 @@ def arms_of(root: Node, problems: list[Problem]) -> dict[str, Arm]:
     for key, node in root.entries.items():
         at = root.key_at(key)
         if "*" in key:
-            problems.append(Problem(at, "catalog.star_in_key", {"key": key}))
+            problems.append(Problem(at, "catalog.star_in_key", {"name": key}))
         found: list[Problem] = []
         arm = _arm(key, node, at, found)
         problems.extend(found)

@@ -214,7 +214,11 @@ class Suite:
             folder = self._folders.get(path.parent)
             if folder is None:
                 folder = self._folders[path.parent] = path.parent.resolve()
-            path = (folder / path.name).resolve() if path.is_symlink() or path.name == ".." else folder / path.name
+            path = (
+                (folder / path.name).resolve()
+                if path.is_symlink() or path.name == ".."
+                else folder / path.name
+            )
             inside = path.is_relative_to(self.root)
         except (OSError, ValueError, RuntimeError):  # a loop of links, a NUL in the name
             inside = False
@@ -287,7 +291,7 @@ def read_suite(where: str | Path) -> tuple[Suite, list[Problem]]:
                 continue
             for key, arm in found.items():
                 if key in arms:
-                    values: dict[str, object] = {"key": key, "other": str(arms[key].at)}
+                    values: dict[str, object] = {"name": key, "other": str(arms[key].at)}
                     problems.append(Problem(arm.at, "catalog.arm_twice", values))
                 else:
                     arms[key] = arm

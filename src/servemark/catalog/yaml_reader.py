@@ -262,7 +262,7 @@ class _Reader:
             return
         keys = top.node.keys
         if keys is not None and value in keys:
-            values: dict[str, object] = {"key": value, "line": keys[value][0]}
+            values: dict[str, object] = {"name": value, "line": keys[value][0]}
             self.problems.append(
                 Problem(Position(self.shown, *at), "catalog.duplicate_key", values)
             )  # the later one is what runs

@@ -13,8 +13,10 @@ import click
 from servemark import __version__
 from servemark.base.errors import ServemarkError
 from servemark.base.messages import LANGUAGES, set_language, text
+from servemark.cli.options import verb_text
 
 VERBS = {
+    "plan": "servemark.cli.plan:plan",
     "run": "servemark.cli.run:run",
     "runs": "servemark.cli.runs:runs",
     "show": "servemark.cli.show:show",
@@ -43,7 +45,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """One line a verb, from the catalogue: no verb is imported to print help."""
         with formatter.section(text("cli.verbs")):
-            formatter.write_dl([(verb, text(f"cli.{verb}.short")) for verb in VERBS])
+            formatter.write_dl([(verb, verb_text(verb, "short")) for verb in VERBS])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -7,23 +7,23 @@ from typing import Any, TypeVar
 
 import click
 
-from servemark.base.messages import LANGUAGES, set_language, text
+from servemark.base.messages import LANGUAGES, find_text, set_language, text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Verb(click.Command):
-    """A command whose help and examples come from the catalogue under `cli.<name>`."""
+    """A command whose help and examples come from the catalogue: `cli.<name>.*`, or `<name>.verb.*` of its room."""
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Description from `cli.<name>.help`."""
+        """Description from the key `help`."""
         with formatter.indentation():
-            formatter.write_text(text(f"cli.{self._key()}.help"))
+            formatter.write_text(verb_text(self._key(), "help"))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Two examples or more, each a line of `cli.<name>.examples`."""
+        """Two examples or more, each a line of the key `examples`."""
         with formatter.section(text("cli.examples")):
-            for line in text(f"cli.{self._key()}.examples").splitlines():
+            for line in verb_text(self._key(), "examples").splitlines():
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -43,8 +43,13 @@ class Verb(click.Command):
         return (self.name or "").replace("-", "_")
 
 
+def verb_text(verb: str, part: str) -> str:
+    """A text of a verb: `cli.<verb>.<part>`, else `<verb>.verb.<part>` from the catalogue of the verb's room."""
+    return find_text(f"cli.{verb}.{part}") or text(f"{verb}.verb.{part}")
+
+
 def _is_key(said: str) -> bool:
-    return said.startswith("cli.") and " " not in said
+    return "." in said and " " not in said
 
 
 def _language(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

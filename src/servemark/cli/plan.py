@@ -18,6 +18,7 @@ from servemark.cli.plan_view import diagnostic, diagnostics_lines, plan_lines
 
 if TYPE_CHECKING:
     from servemark.catalog.nodes import Problem
+    from servemark.catalog.priorities import Priorities
     from servemark.catalog.suite import Suite
     from servemark.plan.changed import Base
     from servemark.plan.reference_evals import EvalMode
@@ -42,10 +43,6 @@ def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     return tuple(part for one in value for part in one.split(",") if part)
 
 
-def _filter(name: str, metavar: str, key: str) -> object:
-    return click.option(f"--{name}", multiple=True, metavar=metavar, callback=_names, help=f"plan.option.{key}")
-
-
 @click.command(cls=Verb, name="plan")
 @click.argument("suite", required=False, default=".")
 @click.option("--keys", multiple=True, metavar="KEY,...", callback=_names, help="plan.option.keys")
@@ -65,9 +62,7 @@ def _filter(name: str, metavar: str, key: str) -> object:
 @click.option("--no-canary", is_flag=True, help="plan.option.no_canary")
 @click.option("--summary", is_flag=True, help="plan.option.summary")
 @click.option("--list", "as_list", is_flag=True, help="plan.option.list")
-@click.option(
-    "--format", "form", type=click.Choice(["servemark", "reference"]), help="plan.option.format"
-)
+@click.option("--format", "form", type=click.Choice(["servemark", "reference"]), help="plan.option.format")
 @common
 def plan(suite: str, home: str | None, as_json: bool, **options: object) -> int:
     """Read a suite and print its plan."""
@@ -150,7 +145,10 @@ def _own(suite: Suite, problems: list[Problem], selection: Selection, asked: Ask
             "suite": suite.name,
             "summary": summary.plain(),
             "points": [row.plain() for row in made.rows],
-            "removed": [{"selector": r.row.selector, "kept": r.kept.selector, "at": str(r.row.at)} for r in made.removed],
+            "removed": [
+                {"selector": r.row.selector, "kept": r.kept.selector, "at": str(r.row.at)}
+                for r in made.removed
+            ],
             "diagnostics": [diagnostic(problem) for problem in problems],
         }
         click.echo(json.dumps(body, ensure_ascii=False, allow_nan=False))
@@ -197,7 +195,7 @@ def _base(suite: Suite, asked: Asked, problems: list[Problem]) -> Base | None:
     return base_of(suite, asked.changed_since, problems)
 
 
-def _priorities(suite: Suite, asked: Asked, problems: list[Problem]) -> object:
+def _priorities(suite: Suite, asked: Asked, problems: list[Problem]) -> Priorities | None:
     if asked.priorities is None:
         return suite.priorities(problems)
     from servemark.catalog.priorities import priorities_of  # noqa: PLC0415

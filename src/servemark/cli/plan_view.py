@@ -104,7 +104,10 @@ def _facts(plan: Plan, summary: Summary) -> list[str]:
         if summary.recipes.get(state)
     ]
     kinds = ", ".join(f"{text(f'plan.kind.{kind}')} {count}" for kind, count in sorted(summary.kinds.items()))
-    lines = [text("plan.view.kinds", None, kinds=kinds), text("plan.view.recipes", None, recipes="; ".join(recipes))]
+    lines = [
+        text("plan.view.kinds", None, kinds=kinds),
+        text("plan.view.recipes", None, recipes="; ".join(recipes)),
+    ]
     reasons = [f"{text(f'{key}.short')} {count}" for key, count in summary.reasons.items()]
     lines.append(text("plan.view.why", None, reasons=", ".join(reasons)))
     if plan.removed:
@@ -115,7 +118,9 @@ def _facts(plan: Plan, summary: Summary) -> list[str]:
 
 
 def _points(rows: Sequence[PlanRow], width: int) -> list[str]:
-    heads = [text(f"plan.column.{name}") for name in ("number", "point", "gpus", "nodes", "marks", "priority")]
+    heads = [
+        text(f"plan.column.{name}") for name in ("number", "point", "gpus", "nodes", "marks", "priority")
+    ]
     cells = []
     for number, row in enumerate(rows, 1):
         marks = ("C" if row.canary else "") + ("E" if row.eval else "")
@@ -135,7 +140,8 @@ def _points(rows: Sequence[PlanRow], width: int) -> list[str]:
 
 
 def _table(heads: list[str], rows: list[list[str]], width: int, flexible: int = 0) -> list[str]:
-    """Columns two spaces apart, numbers to the right; the flexible one gives way when the terminal is narrow."""
+    """Columns two spaces apart, numbers to the right; the flexible one gives way when the terminal is
+    narrow."""
     columns = list(zip(heads, *rows, strict=True))
     widths = [max(_width(cell) for cell in column) for column in columns]
     over = sum(widths) + 2 * (len(widths) - 1) - width
@@ -143,9 +149,7 @@ def _table(heads: list[str], rows: list[list[str]], width: int, flexible: int = 
         widths[flexible] = max(12, widths[flexible] - over)
     lines = []
     for row in [heads, ["─" * w for w in widths], *rows]:
-        cells = [
-            _pad(_cut(cell, widths[i]), widths[i], left=i == flexible) for i, cell in enumerate(row)
-        ]
+        cells = [_pad(_cut(cell, widths[i]), widths[i], left=i == flexible) for i, cell in enumerate(row)]
         lines.append("  ".join(cells).rstrip())
     return lines
 

@@ -1,4 +1,5 @@
-"""Append-only changelog entries: the rows that a change adds to arms whose measured points must all survive."""
+"""Append-only changelog entries: the rows that a change adds to arms whose measured points must all
+survive."""
 
 from __future__ import annotations
 
@@ -11,7 +12,17 @@ from servemark.catalog.nodes import Problem
 from servemark.catalog.suite import Suite
 from servemark.plan.reference_rows import Row, reference_rows
 
-_SERIES = ("model", "model-prefix", "precision", "framework", "runner", "disagg", "isl", "osl", "scenario-type")
+_SERIES = (
+    "model",
+    "model-prefix",
+    "precision",
+    "framework",
+    "runner",
+    "disagg",
+    "isl",
+    "osl",
+    "scenario-type",
+)
 
 
 def recipe_fingerprint(row: Row) -> str:
@@ -23,14 +34,15 @@ def recipe_fingerprint(row: Row) -> str:
 def appended_rows(
     rows: list[Row], base: Suite | None, entry: ChangelogEntry, scenario: str, problems: list[Problem]
 ) -> list[Row]:
-    """Rows of the head that the base lacks. Problems: a lost point, nothing added, a point on no existing series.
+    """Rows of the head that the base lacks. Problems: a lost point, nothing added, a point on no existing
+    series.
 
     `base` must be the suite before the change; without one nothing can be said, which is a problem too.
     """
     if base is None:
         problems.append(Problem(entry.at, "plan.append_needs_base", {}))
         return []
-    keys = {row_key for row_key in entry.config_keys}
+    keys = set(entry.config_keys)
     arms = [arm for arm in base.arms.values() if arm.key in keys or any("*" in key for key in keys)]
     before = reference_rows(arms, base.clusters, problems, scenarios=(scenario,))
     old, new = _levels(before), _levels(rows)

@@ -109,7 +109,7 @@ def _twin(entry: SearchEntry, old: Arm) -> SearchEntry | None:
     """The entry of the older arm that is the same topology on the same scenario."""
     same = [one for one in old.entries if one.shape == entry.shape and _lengths(one) == _lengths(entry)]
     named = [one for one in same if one.config_file == entry.config_file]
-    return (named or same or [None])[0]
+    return next(iter(named or same), None)
 
 
 def _lengths(entry: SearchEntry) -> tuple[object, ...]:
@@ -139,7 +139,8 @@ def _plain(node: Node | None) -> dict[str, object]:
 
 
 def base_of(suite: Suite, ref: str, problems: list[Problem]) -> Base:
-    """The suite at `ref`. What is wrong with the old files is reported as warnings: nobody can mend history."""
+    """The suite at `ref`. What is wrong with the old files is reported as warnings: nobody can mend
+    history."""
     tree = GitTree.open(suite.root, ref)
     layout = suite.layout
     masters = list(suite.masters)

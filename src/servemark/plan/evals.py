@@ -1,4 +1,5 @@
-"""Which points of servemark's own plan are scored for accuracy, and why: the reference's policy, point by point."""
+"""Which points of servemark's own plan are scored for accuracy, and why: the reference's policy, point by
+point."""
 
 from __future__ import annotations
 

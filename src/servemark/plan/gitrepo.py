@@ -1,4 +1,5 @@
-"""Reading a commit's files from git: no shell, no checkout, no network; the working tree may be in any state."""
+"""Reading a commit's files from git: no shell, no checkout, no network; the working tree may be in any
+state."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class GitTree:
 
     @classmethod
     def open(cls, folder: Path, ref: str) -> GitTree:
-        """Read the list of files at `ref` below `folder`. ServemarkError (exit 2): no git, no repository, no ref."""
+        """Read the list of files at `ref` below `folder`. ServemarkError (exit 2): no git, no repository,
+        no ref."""
         commit = _resolve(folder, ref)
         prefix = _git(folder, "rev-parse", "--show-prefix").decode("utf-8", "surrogateescape").rstrip("\n")
         listed = _git(folder, "ls-tree", "-r", "-z", "--full-tree", commit, "--", prefix or ".")

@@ -1,6 +1,7 @@
 """What the reference's changelog processor prints for the entries that a change appends: rows in buckets.
 
-Benchmark rows carry the recipe fingerprint: SHA-256 over the row's canonical JSON without concurrency and name.
+Benchmark rows carry the recipe fingerprint: SHA-256 over the row's canonical JSON without concurrency and
+name.
 """
 
 from __future__ import annotations
@@ -18,9 +19,30 @@ from servemark.plan.reference_evals import mark_evals
 from servemark.plan.reference_rows import Row, reference_rows
 
 _AGENTIC_SINGLE = (
-    "image model model-prefix precision framework runner tp pp dcp-size pcp-size ep dp-attn spec-decoding conc"
-    " kv-offloading kv-offload-backend router total-cpu-dram-gb duration exp-name scenario-type run-eval eval-only"
-).split()
+    "image",
+    "model",
+    "model-prefix",
+    "precision",
+    "framework",
+    "runner",
+    "tp",
+    "pp",
+    "dcp-size",
+    "pcp-size",
+    "ep",
+    "dp-attn",
+    "spec-decoding",
+    "conc",
+    "kv-offloading",
+    "kv-offload-backend",
+    "router",
+    "total-cpu-dram-gb",
+    "duration",
+    "exp-name",
+    "scenario-type",
+    "run-eval",
+    "eval-only",
+)
 _BUCKETS = ("evals", "agentic_evals", "multinode_evals", "multinode_agentic_evals")
 
 
@@ -61,7 +83,8 @@ def changelog_buckets(
 
 
 def resolve_keys(suite: Suite, entry: ChangelogEntry, problems: list[Problem]) -> list[Arm]:
-    """The arms that an entry names (`*` is a wildcard), in its order, each once; unknown names are problems."""
+    """The arms that an entry names (`*` is a wildcard), in its order, each once; unknown names are
+    problems."""
     found: dict[str, Arm] = {}
     at = Fields(entry.node, [], "").at("config-keys")
     for key in entry.config_keys:
@@ -70,7 +93,7 @@ def resolve_keys(suite: Suite, entry: ChangelogEntry, problems: list[Problem]) -
         if not arms:
             near = nearest(key, suite.arms)
             which = "plan.changelog_key_near" if near else "plan.changelog_key"
-            problems.append(Problem(at, which, {"key": key, "near": near}))
+            problems.append(Problem(at, which, {"name": key, "near": near}))
         found |= arms
     return list(found.values())
 

@@ -14,7 +14,8 @@ from servemark.plan.strict import Why
 def selected_rows(
     suite: Suite, selection: Selection, problems: list[Problem], why: Why | None = None
 ) -> list[Row]:
-    """Rows without eval marks. A list of concurrencies keeps those that pass; a row without any is left out."""
+    """Rows without eval marks. A list of concurrencies keeps those that pass; a row without any is left
+    out."""
     arms = selection.arms(suite)
     if why is not None or selection.scenarios or selection.topologies:
         arms = [

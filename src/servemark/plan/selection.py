@@ -109,7 +109,8 @@ def _no_match(field: str, pattern: str, known: Iterable[str]) -> None:
 
 
 def parse_concurrencies(text: str) -> tuple[tuple[int, int], ...]:
-    """`8`, `16-64`, `-32`, `128-`, joined by commas, as inclusive ranges. ServemarkError (exit 2) otherwise."""
+    """`8`, `16-64`, `-32`, `128-`, joined by commas, as inclusive ranges. ServemarkError (exit 2)
+    otherwise."""
     ranges = []
     for part in text.split(","):
         found = _RANGE.match(part.strip())

@@ -1,4 +1,5 @@
-"""servemark's own plan: points with ids, exact duplicates removed and reported, names distinct, facts checked."""
+"""servemark's own plan: points with ids, exact duplicates removed and reported, names distinct, facts
+checked."""
 
 from __future__ import annotations
 
@@ -111,7 +112,12 @@ class _Maker:
         near = prefixed if prefixed in clusters.labels else nearest(arm.runner, clusters.labels)
         key = "plan.unknown_cluster_near" if near else "plan.unknown_cluster"
         at = Fields(arm.node, [], "").at("runner") if arm.node is not None else arm.at
-        values = {"arm": arm.key, "runner": arm.runner, "near": near, "file": clusters.file}
+        values: dict[str, object] = {
+            "arm": arm.key,
+            "runner": arm.runner,
+            "near": near,
+            "file": clusters.file,
+        }
         self.problems.append(Problem(at, key, values))
         return False
 
@@ -167,9 +173,7 @@ class _Maker:
             if fingerprint is None:
                 fingerprint = self.fingerprints[id(deployment)] = deployment.fingerprint()
         scenario = (self.wishes.scenario_of or plain_scenario)(entry, deployment)
-        found = identify_line(
-            self.suite.name, arm, entry, deployment, scenario, concurrencies, fingerprint
-        )
+        found = identify_line(self.suite.name, arm, entry, deployment, scenario, concurrencies, fingerprint)
         own = {k: v for k, v in found[0].canonical.items() if k not in {"arm", "concurrency"}}
         self.work[id(entry)] = canonical_json(own)
         return found
@@ -192,7 +196,8 @@ class _Maker:
         return gpus, sum(workers * -(-size // hardware.gpus_per_node) for workers, size in blocks)
 
     def without_duplicates(self, rows: list[PlanRow]) -> tuple[list[PlanRow], list[Removed]]:
-        """Rows that run the same work at the same concurrency are one; which arm states it is no difference."""
+        """Rows that run the same work at the same concurrency are one; which arm states it is no
+        difference."""
         first: dict[tuple[str, int], PlanRow] = {}
         removed: list[Removed] = []
         for row in rows:
@@ -223,7 +228,7 @@ def _distinct(rows: list[PlanRow]) -> list[PlanRow]:
 
 
 def _canaries_first(rows: list[PlanRow]) -> list[PlanRow]:
-    """Of every kind of arm in the plan the cheapest point (GPUs, then concurrency, then prompt) goes first."""
+    """Of every kind of arm the cheapest point (GPUs, then concurrency, then prompt) goes first."""
     cheapest: dict[str, PlanRow] = {}
     for row in rows:
         kept = cheapest.get(row.kind)

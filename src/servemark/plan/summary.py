@@ -19,7 +19,8 @@ START_HOURS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Figures of one cluster, or of all. Hours are estimates; `nodes` is None when no row's nodes are known."""
+    """Figures of one cluster, or of all. Hours are estimates; `nodes` is None when no row's nodes are
+    known."""
 
     cluster: str | None
     arms: int
@@ -95,7 +96,7 @@ def _share(cluster: str | None, rows: Iterable[PlanRow]) -> Share:
     starts: dict[object, int] = {}
     hours = 0.0
     for row in rows:
-        # A multi-node fixed-sequence entry is one allocation for its whole list; all else starts for each point.
+        # A multi-node fixed-sequence entry is one allocation for its whole list; all else starts each point.
         start = id(row.entry) if row.kind == "fixed-multi" else row.identity.point_id
         starts[start] = row.gpus
         hours += row.gpus * (AGENTIC_HOURS if row.kind.startswith("agentic") else FIXED_HOURS)
