@@ -9,6 +9,10 @@ from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.yaml_scalars import Scalar
 
 
+MAX_SHOWN = 300
+"""Characters of a file's own text that a message repeats."""
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """Where something stands; lines and columns count from 1."""
@@ -87,7 +91,20 @@ class Problem:
 
     def error(self) -> ServemarkError:
         """The same as an exception."""
-        return input_error(self.key, where=str(self.at), **self.values)
+        return input_error(self.key, where=str(self.at), **self.shown)
+
+    @property
+    def shown(self) -> dict[str, object]:
+        """The values as a message may show them: texts of a file are cut, and steer no terminal."""
+        return {name: _safe(v) if isinstance(v, str) else v for name, v in self.values.items()}
+
+
+def _safe(text: str) -> str:
+    if len(text) > MAX_SHOWN:
+        text = f"{text[:MAX_SHOWN]}…"
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def errors_of(problems: list[Problem]) -> list[Problem]:

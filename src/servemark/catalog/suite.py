@@ -153,7 +153,9 @@ class Suite:
     def file(self, relative: str, where: str) -> Path:
         """A file of the suite by its path in it; ServemarkError when missing or outside of the suite."""
         path = self._inside(relative, where)
-        if not path.is_file():
+        if path.is_dir():
+            raise input_error("catalog.is_folder", where=where, path=relative)
+        if not path.exists():
             raise input_error("catalog.missing_in_suite", where=where, path=relative, suite=self.name)
         return path
 

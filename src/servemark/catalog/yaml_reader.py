@@ -120,9 +120,12 @@ def _syntax_problem(error: Exception, body: bytes, shown: str) -> tuple[Problem,
     at = Position(shown, mark.line + 1, mark.column + 1)
     lines = [0, *(found.end() for found in re.finditer(rb"\n", body))]
     faulty = body[lines[min(mark.line, len(lines) - 1)] :].split(b"\n", 1)[0]
-    key = "catalog.tab" if b"\t" in faulty[: mark.column + 1] and "cannot start any token" in reason else None
+    if "nesting depth" in reason:
+        return Problem(at, "catalog.too_deep", {"limit": MAX_DEPTH}), len(body)
+    tab = b"\t" in faulty[: mark.column + 1] and "cannot start any token" in reason
+    key = "catalog.tab" if tab else "catalog.not_yaml"
     start = opened.line if opened is not None else mark.line
-    return Problem(at, key or "catalog.not_yaml", {"reason": reason}), lines[min(start, len(lines) - 1)]
+    return Problem(at, key, {"reason": reason}), lines[min(start, len(lines) - 1)]
 
 
 def _without_block(body: bytes, offset: int) -> bytes | None:

@@ -27,7 +27,7 @@ def diagnostic(problem: Problem) -> dict[str, object]:
         "file": problem.at.file,
         "line": problem.at.line,
         "column": problem.at.column,
-        "message": text(problem.key, None, **problem.values),
+        "message": text(problem.key, None, **problem.shown),
         "next": error.next_step(),
     }
 
@@ -39,7 +39,7 @@ def diagnostics_lines(problems: Iterable[Problem]) -> list[str]:
     for problem in listed:
         error = problem.error()
         said = text(f"plan.severity.{problem.severity}")
-        lines.append(f"{problem.at}: {said}: {text(problem.key, None, **problem.values)}")
+        lines.append(f"{problem.at}: {said}: {text(problem.key, None, **problem.shown)}")
         step = error.next_step()
         if step:
             lines.append(f"    {text('plan.view.next', None, step=step)}")

@@ -32,16 +32,9 @@ def recipe_fingerprint(row: Row) -> str:
 
 
 def appended_rows(
-    rows: list[Row], base: Suite | None, entry: ChangelogEntry, scenario: str, problems: list[Problem]
+    rows: list[Row], base: Suite, entry: ChangelogEntry, scenario: str, problems: list[Problem]
 ) -> list[Row]:
-    """Rows of the head that the base lacks. Problems: a lost point, nothing added, a point on no existing
-    series.
-
-    `base` must be the suite before the change; without one nothing can be said, which is a problem too.
-    """
-    if base is None:
-        problems.append(Problem(entry.at, "plan.append_needs_base", {}))
-        return []
+    """Rows of the head that the base lacks. A lost point and a point on no existing series are problems."""
     keys = set(entry.config_keys)
     arms = [arm for arm in base.arms.values() if arm.key in keys or any("*" in key for key in keys)]
     before = reference_rows(arms, base.clusters, problems, scenarios=(scenario,))
@@ -62,8 +55,6 @@ def appended_rows(
         if images[_series(row)] != {row["image"]}:
             problems.append(Problem(entry.at, "plan.append_series", {"name": str(row["exp-name"])}))
         added.append(row | ({"conc": sorted(fresh)} if isinstance(row["conc"], list) else {}))
-    if not added:
-        problems.append(Problem(entry.at, "plan.append_nothing", {"scenario": scenario}))
     return added
 
 

@@ -64,13 +64,18 @@ def changelog_buckets(
     done: set[tuple[str, str, str]] = set()
     for entry in sorted(listed, key=lambda one: not one.all_evals):
         arms = resolve_keys(suite, entry, problems)
+        added = 0
+        if entry.append_only and base is None:
+            problems.append(Problem(entry.at, "plan.append_needs_base", {}))
+            continue
         scenarios = entry.scenarios or ("fixed-seq-len", "agentic-coding")
         for scenario in scenarios:
             if not (entry.evals_only or entry.all_evals):
                 fresh = _fresh(arms, scenario, "run", done)
                 rows = reference_rows(fresh, suite.clusters, problems, scenarios=(scenario,))
-                if entry.append_only:
+                if entry.append_only and base is not None:
                     rows = appended_rows(rows, base, entry, scenario, problems)
+                added += len(rows)
                 for row in rows:
                     _file_run(runs, row)
             fresh = [] if entry.append_only else _fresh(arms, scenario, "eval", done)
@@ -78,6 +83,8 @@ def changelog_buckets(
             for row in mark_evals(rows, "all" if entry.all_evals else "only"):
                 if _prefill_experts(row) >= (entry.eval_min_prefill_ep or 0):
                     evals[_eval_bucket(row)].append(_ordered(row))
+        if entry.append_only and not added:
+            problems.append(Problem(entry.at, "plan.append_nothing", {}))
     metadata = {"base_ref": refs[0], "head_ref": refs[1], "entries": [_raw(entry) for entry in listed]}
     return {**runs, **evals, "changelog_metadata": metadata}
 
