@@ -3,6 +3,8 @@
 The entries below are made up; positions are counted by hand.
 """
 
+# ruff: noqa: E501 - made-up files and their expected values stand on one line each
+
 from __future__ import annotations
 
 import pytest
@@ -77,7 +79,14 @@ def test_every_field_in_both_spellings() -> None:
     assert entry.concurrencies == (4, 8, 16, 32, 64, 100) and entry.conc_range == (4, 100)
     assert entry.scenario is not None and entry.scenario.dram_utilization == 0.5
     block = entry.prefill
-    assert (block.num_worker, block.tp, block.pp, block.dcp_size, block.pcp_size, block.ep) == (2, 8, 2, 4, 3, 8)
+    assert (block.num_worker, block.tp, block.pp, block.dcp_size, block.pcp_size, block.ep) == (
+        2,
+        8,
+        2,
+        4,
+        3,
+        8,
+    )
     assert block.gpus == 48 and block.dp_attn and block.hardware == "b300"
     assert block.settings == (("CONFIG_FILE", "recipes/a.yaml:override_x"), ("N", "a=b"))
     assert entry.config_file == "recipes/a.yaml:override_x"
@@ -103,7 +112,9 @@ def test_single_node_is_one_aggregated_worker() -> None:
 
 def test_topology_names_are_distinct_and_stable() -> None:
     """The first of two alike keeps its name when another is added behind it."""
-    space = "\n      - ".join(["{tp: 4, conc-list: [8]}", "{tp: 4, conc-list: [16]}", "{tp: 4, ep: 4, conc-list: [8]}"])
+    space = "\n      - ".join(
+        ["{tp: 4, conc-list: [8]}", "{tp: 4, conc-list: [16]}", "{tp: 4, ep: 4, conc-list: [8]}"]
+    )
     arms, problems = read(single(space))
     assert not problems
     assert [entry.topology for entry in arms["a"].entries] == ["agg1xtp4", "agg1xtp4+2", "agg1xtp4ep4"]
@@ -192,7 +203,9 @@ def test_each_mistake_has_its_place(name: str) -> None:
 
 def test_an_image_in_place_of_a_version_is_a_warning() -> None:
     """An ordinary image reference passes in the reference, against its own documentation."""
-    arms, problems = read(single("{tp: 8, conc-list: [1], router: {name: r, version: 'vllm/vllm-openai:v0.25.1'}}"))
+    arms, problems = read(
+        single("{tp: 8, conc-list: [1], router: {name: r, version: 'vllm/vllm-openai:v0.25.1'}}")
+    )
     assert arms and [(p.key, p.severity) for p in problems] == [("catalog.version_is_image", "warning")]
 
 

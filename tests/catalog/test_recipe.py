@@ -1,5 +1,7 @@
 """Recipes of all three shapes become one kind of deployment; expected values are worked out by hand from the texts."""
 
+# ruff: noqa: E501 - made-up files and their expected values stand on one line each
+
 from __future__ import annotations
 
 import math
@@ -51,7 +53,7 @@ backend:
       tensor_parallel_size: 2
       data-parallel-size: 4
 benchmark: {type: sa-bench, isl: 8192, osl: 1024, concurrencies: "512x1024", req_rate: inf}
-"""  # noqa: E501
+"""
 
 
 def deploy(text: str, variant: str | None = None) -> tuple[Deployment | None, list[Problem]]:
@@ -86,7 +88,11 @@ def test_schema_one_in_full() -> None:
     ]
     assert prefill.connectors[1].config == {"backends": ["UCX"]} and found.kv_transfer == ("nixl",)
     spec = prefill.speculative
-    assert spec is not None and (spec.method, spec.draft_tokens, spec.draft_model) == ("dspark", 4, "org/draft")
+    assert spec is not None and (spec.method, spec.draft_tokens, spec.draft_model) == (
+        "dspark",
+        4,
+        "org/draft",
+    )
     assert (spec.draft_sampling, spec.rejection_sampling) == ("probabilistic", "block")
     nats, store = found.services
     assert nats.sizes == {"max_payload": 32 * 2**20}
@@ -108,7 +114,10 @@ def test_schema_one_in_full() -> None:
 def test_comments_and_order_are_no_part_of_the_fingerprint() -> None:
     """Spelling of a flag, comments and order of keys change nothing; a value does."""
     base = good(ONE).fingerprint()
-    assert good("# hello\n" + ONE.replace("tensor_parallel_size: 2", "tensor-parallel-size: 2")).fingerprint() == base
+    assert (
+        good("# hello\n" + ONE.replace("tensor_parallel_size: 2", "tensor-parallel-size: 2")).fingerprint()
+        == base
+    )
     assert good(ONE.replace("tensor_parallel_size: 2", "tensor-parallel-size: 4")).fingerprint() != base
     assert good(ONE.replace('A: "1"', 'A: "2"')).fingerprint() != base
     assert good(ONE.replace("max_attempts: 360", "max_attempts: 361")).fingerprint() == base
@@ -147,7 +156,10 @@ def test_schema_two_with_flags_in_one_text() -> None:
     assert (role.workers, role.gpus, found.gpus_total, found.port) == (2, 4, 8, 8000)
     assert role.flag("enable-dp-attention") is True and role.flag("tensor-parallel-size") == "4"
     assert (role.parallel.tp, role.parallel.dp, role.parallel.ranks("sglang")) == (4, 2, 4)
-    assert role.speculative is not None and (role.speculative.method, role.speculative.draft_tokens) == ("eagle", 3)
+    assert role.speculative is not None and (role.speculative.method, role.speculative.draft_tokens) == (
+        "eagle",
+        3,
+    )
     service = found.services[0]
     assert service.placement == "infra" and service.sizes == {"global_segment_size": 204_010_946_560}
     assert {name: a.value for name, a in service.args.items()} == {
@@ -224,8 +236,8 @@ BAD = {
     "schema 3": (TWO.replace("schema: 2", "schema: 3"), "catalog.recipe_schema"),
     "stray word": (TWO.replace('"--tp 4', '"what --tp 4'), "catalog.stray_word"),
     "open quote": (TWO.replace('"--tp 4', "\"--tp '4"), "catalog.bad_flags"),
-    "roles a list": (TWO.split("roles:")[0] + "roles: []\nbenchmark: {type: x}\n", "catalog.wrong_type"),
-    "no roles": (TWO.split("roles:")[0] + "roles: {}\nbenchmark: {type: x}\n", "catalog.no_roles"),
+    "roles a list": (TWO.split("roles:", maxsplit=1)[0] + "roles: []\nbenchmark: {type: x}\n", "catalog.wrong_type"),
+    "no roles": (TWO.split("roles:", maxsplit=1)[0] + "roles: {}\nbenchmark: {type: x}\n", "catalog.no_roles"),
 }  # fmt: skip
 
 
@@ -241,10 +253,16 @@ def test_each_mistake_is_an_error_with_a_place(name: str) -> None:
 
 def test_suspicious_things_are_warnings() -> None:
     """Broken JSON, a flag in two spellings and a field like no known one leave the recipe usable."""
-    text = ONE.replace("data-parallel-size: 4", "data-parallel-size: 4\n      data_parallel_size: 4\n      x: '{\"a\":'")
+    text = ONE.replace(
+        "data-parallel-size: 4", "data-parallel-size: 4\n      data_parallel_size: 4\n      x: '{\"a\":'"
+    )
     found, problems = deploy(text + "zzzz: 1\n")
     assert found is not None
-    assert sorted(p.key for p in problems) == ["catalog.bad_json", "catalog.flag_twice", "catalog.unknown_field"]
+    assert sorted(p.key for p in problems) == [
+        "catalog.bad_json",
+        "catalog.flag_twice",
+        "catalog.unknown_field",
+    ]
     assert {p.severity for p in problems} == {"warning"}
 
 

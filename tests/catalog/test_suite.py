@@ -1,5 +1,7 @@
 """Suites: named by suite.yaml or recognised by their layout; files stay inside; recipes are never guessed."""
 
+# ruff: noqa: E501 - made-up files and their expected values stand on one line each
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -109,7 +111,11 @@ def test_suite_yaml_names_every_file(tmp_path: Path) -> None:
     assert [(g.draft_tokens, g.length) for g in suite.golden(problems)] == [(1, 1.5), (2, 2.0)]  # type: ignore[arg-type]
     thresholds = suite.thresholds(problems)  # type: ignore[arg-type]
     assert thresholds is not None
-    assert (thresholds.of("m", "gsm8k"), thresholds.of("k", "gsm8k"), thresholds.of("k", "x")) == (0.95, 0.9, None)
+    assert (thresholds.of("m", "gsm8k"), thresholds.of("k", "gsm8k"), thresholds.of("k", "x")) == (
+        0.95,
+        0.9,
+        None,
+    )
     assert suite.aliases(problems) == {"short": "org/long:1"}  # type: ignore[arg-type]
     priorities = suite.priorities(problems)  # type: ignore[arg-type]
     arm = suite.arms["arm"]
@@ -120,8 +126,12 @@ def test_problems_of_several_files_in_one_reading(tmp_path: Path) -> None:
     """Two masters, clusters: sound arms stay, everything wrong is listed; a key in two files is an error."""
     root = make(tmp_path / "s", "recipes/a.yaml")
     text = (root / "configs" / "amd-master.yaml").read_text()
-    (root / "configs" / "nvidia-master.yaml").write_text(text + text.replace("arm:", "b:").replace("tp: 1", "tp: 0"))
-    (root / "configs" / "runners.yaml").write_text("labels: {x: []}\nhardware: {x: {gpus-per-node: 0}}\nfoo: 1\n")
+    (root / "configs" / "nvidia-master.yaml").write_text(
+        text + text.replace("arm:", "b:").replace("tp: 1", "tp: 0")
+    )
+    (root / "configs" / "runners.yaml").write_text(
+        "labels: {x: []}\nhardware: {x: {gpus-per-node: 0}}\nfoo: 1\n"
+    )
     suite, problems = read_suite(root)
     assert list(suite.arms) == ["arm"]
     assert [problem.key for problem in errors_of(problems)] == [

@@ -1,7 +1,10 @@
-"""The YAML reader: positions, YAML 1.1 scalars, merges, and every kind of bad input with a place and no trace.
+"""The YAML reader: positions, YAML 1.1 scalars, merges, and every kind of bad input with a place and no
+trace.
 
 Expected values of scalars are PyYAML's own, read in the same test; positions are counted by hand.
 """
+
+# ruff: noqa: E501 - made-up files and their expected values stand on one line each
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def node(root: Node, *path: str | int) -> Node:
     for part in path:
         children: list[Node] | dict[str, Node] | None = root.items if isinstance(part, int) else root.entries
         assert children is not None
-        root = children[part]  # type: ignore[index,call-overload]
+        root = children[part]  # type: ignore[index]
     return root
 
 
@@ -51,18 +54,64 @@ def test_every_scalar_keeps_its_position() -> None:
 
 def test_positions_go_through_anchors_aliases_and_merges() -> None:
     """An aliased value stands where it is written; the mapping's own key wins over a merged one."""
-    root, problems = parse("x: &x {a: 1, b: 2}\ny: *x\nz:\n  b: 3\n  <<: *x\nw: {<<: [{a: 7}, {a: 8, c: 9}]}\n")
+    root, problems = parse(
+        "x: &x {a: 1, b: 2}\ny: *x\nz:\n  b: 3\n  <<: *x\nw: {<<: [{a: 7}, {a: 8, c: 9}]}\n"
+    )
     assert not problems
     assert str(node(root, "y", "a").at) == "f:1:11"
-    assert root.plain() == yaml.safe_load("x: &x {a: 1, b: 2}\ny: *x\nz:\n  b: 3\n  <<: *x\nw: {a: 7, c: 9}\n")
+    assert root.plain() == yaml.safe_load(
+        "x: &x {a: 1, b: 2}\ny: *x\nz:\n  b: 3\n  <<: *x\nw: {a: 7, c: 9}\n"
+    )
     assert str(node(root, "z", "a").at) == "f:1:11" and str(node(root, "z").key_at("a")) == "f:1:8"
     assert str(node(root, "z", "b").at) == "f:4:6"
 
 
 @pytest.mark.parametrize(
     "text",
-    "3_977_095 12:00:00 8:00:00 04:00:00 yes No on OFF ~ null 0x1F 0b101 017 08 1e3 1.5e+3 .inf -.inf 1_0.5 +7 -0"
-    " 190.5 1:30.5 0 00 = y n 1. .5 -.5e-3 _1 1_ 0x_ 9:99 12e03 nul NULL True tRue - .".split(),
+    [
+        "3_977_095",
+        "12:00:00",
+        "8:00:00",
+        "04:00:00",
+        "yes",
+        "No",
+        "on",
+        "OFF",
+        "~",
+        "null",
+        "0x1F",
+        "0b101",
+        "017",
+        "08",
+        "1e3",
+        "1.5e+3",
+        ".inf",
+        "-.inf",
+        "1_0.5",
+        "+7",
+        "-0",
+        "190.5",
+        "1:30.5",
+        "0",
+        "00",
+        "=",
+        "y",
+        "n",
+        "1.",
+        ".5",
+        "-.5e-3",
+        "_1",
+        "1_",
+        "0x_",
+        "9:99",
+        "12e03",
+        "nul",
+        "NULL",
+        "True",
+        "tRue",
+        "-",
+        ".",
+    ],
 )
 def test_scalars_are_those_of_yaml_1_1(text: str) -> None:
     """As PyYAML's own resolver and constructor read them."""
@@ -99,7 +148,10 @@ def test_what_pyyaml_writes_is_read_back(value: object) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.binary(max_size=300) | st.text(alphabet="{}[]:-?!&*#|>'\"%@`, \n\tab<1.~", max_size=120).map(str.encode))
+@given(
+    st.binary(max_size=300)
+    | st.text(alphabet="{}[]:-?!&*#|>'\"%@`, \n\tab<1.~", max_size=120).map(str.encode)
+)
 def test_any_bytes_end_in_a_tree_and_problems(data: bytes) -> None:
     """No exception, every problem has a place and a text in both languages."""
     _, problems = parse(data)
@@ -130,6 +182,7 @@ BAD = {
 def test_bad_input_has_a_place(name: str) -> None:
     """One problem, where a person would point."""
     text, where, key = BAD[name]
+    assert isinstance(text, (str, bytes))
     assert only(parse(text)[1]) == (where, key)
 
 
@@ -181,9 +234,9 @@ def bomb(levels: int) -> str:
 )  # fmt: skip
 def test_hostile_text_is_refused_quickly(text: str, key: str | None) -> None:
     """Depth, aliases and numbers of values are bounded; no case takes two seconds."""
-    began = time.perf_counter()
+    began = time.process_time()
     _, problems = parse(text)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
     assert key is None or key in {problem.key for problem in problems}
     assert all(len(problem.error().what()) < 1000 for problem in problems)
 

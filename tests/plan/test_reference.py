@@ -3,6 +3,8 @@
 Expected files were made by that generator; nothing of them is copied here.
 """
 
+# ruff: noqa: E501 - made-up files and their expected values stand on one line each
+
 from __future__ import annotations
 
 import gzip
@@ -122,7 +124,9 @@ def offloading(share: str, body: str, multi: str = "false") -> Arm:
         (2_964_436, 8, "0.75", "tp: 2", "false", 562),
     ],
 )
-def test_dram_budget_by_hand(mib: int, gpus: int, share: str, body: str, multi: str, expected: int) -> None:
+def test_dram_budget_by_hand(  # noqa: PLR0917 - one row of the table above
+    mib: int, gpus: int, share: str, body: str, multi: str, expected: int
+) -> None:
     """Decimal arithmetic, the cap before the share, only the prefill worker's GPUs of a node."""
     block = "{num-worker: 3, tp: 8, ep: 1, dp-attn: false}"
     body = body.replace("P", f"prefill: {block}, decode: {block}")
@@ -147,7 +151,10 @@ def test_a_budget_that_cannot_be_had_is_a_problem(clusters: Clusters, body: str,
 
 def test_filters_only_leave_out() -> None:
     """No concurrency appears that the arm does not list; a list keeps what passes."""
-    text = ARM.format(key="a", multi="true") + "    fixed-seq-len:\n    - isl: 1024\n      osl: 1024\n      search-space:\n"
+    text = (
+        ARM.format(key="a", multi="true")
+        + "    fixed-seq-len:\n    - isl: 1024\n      osl: 1024\n      search-space:\n"
+    )
     block = "{num-worker: 1, tp: 1, ep: 1, dp-attn: false}"
     text += f"      - {{conc-list: [90, 6, 15], prefill: {block}, decode: {block}}}\n"
     suite = Suite("s", Path("/none"), (), (), {arm.key: arm for arm in arms(text)})
@@ -171,7 +178,9 @@ def write_log(*entries: str) -> bytes:
 
 def test_entries_of_a_change_by_hand() -> None:
     """all-evals first, arms once, wildcard and unknown keys, evals-only, scenario filter."""
-    space = "    fixed-seq-len:\n    - {isl: 8192, osl: 1024, search-space: [{tp: 1, conc-list: [16, 32, 64]}]}\n"
+    space = (
+        "    fixed-seq-len:\n    - {isl: 8192, osl: 1024, search-space: [{tp: 1, conc-list: [16, 32, 64]}]}\n"
+    )
     master = "".join(ARM.format(key=key, multi="false") + space for key in ("a1", "a2", "b"))
     suite = Suite("s", Path("/none"), (), (), {arm.key: arm for arm in arms(master)})
     base = write_log("b]\n  description: [x]\n  pr-link: y\n")

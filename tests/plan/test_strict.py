@@ -1,5 +1,7 @@
 """servemark's own plan: ids, duplicates, names, clusters, canaries, evals, order, summary; by hand and on the real suite."""
 
+# ruff: noqa: E501 - made-up files and their expected values stand on one line each
+
 from __future__ import annotations
 
 import json
@@ -34,13 +36,17 @@ MASTER = """\
 """
 FIXED = "    fixed-seq-len:\n    - {isl: 8192, osl: 1024, search-space: [%s]}\n"
 AGENTIC = "    agentic-coding:\n    - {search-space: [%s]}\n"
-BLOCKS = (
-    "prefill: {num-worker: 1, tp: 4, ep: 1, dp-attn: false}, decode: {num-worker: 2, tp: 8, ep: 1, dp-attn: false}"
-)
+BLOCKS = "prefill: {num-worker: 1, tp: 4, ep: 1, dp-attn: false}, decode: {num-worker: 2, tp: 8, ep: 1, dp-attn: false}"
 
 
 def arm(
-    key: str, space: str, *, runner: str = "cluster:x", multi: str = "false", prefix: str = "m", precision: str = "fp8"
+    key: str,
+    space: str,
+    *,
+    runner: str = "cluster:x",
+    multi: str = "false",
+    prefix: str = "m",
+    precision: str = "fp8",
 ) -> str:
     """One arm's text."""
     return MASTER.format(key=key, prefix=prefix, precision=precision, runner=runner, multi=multi) + space
@@ -51,7 +57,9 @@ def suite(*texts: str) -> Suite:
     root, problems = parse_yaml("".join(texts).encode(), "f")
     arms = arms_of(root, problems)
     assert not problems, problems
-    return Suite("s", Path("/none"), (), (), arms, Clusters({"cluster:x": ("x_0",), "pool-9": ("x_1",)}, {}, "runners"))
+    return Suite(
+        "s", Path("/none"), (), (), arms, Clusters({"cluster:x": ("x_0",), "pool-9": ("x_1",)}, {}, "runners")
+    )
 
 
 def plan(found: Suite, **wishes: object) -> Plan:
@@ -62,13 +70,17 @@ def plan(found: Suite, **wishes: object) -> Plan:
 def test_exact_duplicates_run_once_and_are_reported() -> None:
     """Two arms that state the same work: the second's point is left out, with both places."""
     made = plan(
-        suite(arm("a", FIXED % "{tp: 8, conc-list: [16, 32]}"), arm("b", FIXED % "{tp: 8, conc-list: [32, 64]}")),
+        suite(
+            arm("a", FIXED % "{tp: 8, conc-list: [16, 32]}"), arm("b", FIXED % "{tp: 8, conc-list: [32, 64]}")
+        ),
         canary=False,
     )
     assert [row.selector for row in made.rows] == ["a/agg1xtp8@16", "a/agg1xtp8@32", "b/agg1xtp8@64"]
     (removed,) = made.removed
     assert (removed.row.selector, removed.kept.selector) == ("b/agg1xtp8@32", "a/agg1xtp8@32")
-    assert [(str(p.at), p.key, p.severity) for p in made.problems] == [("f:22:45", "plan.duplicate", "warning")]
+    assert [(str(p.at), p.key, p.severity) for p in made.problems] == [
+        ("f:22:45", "plan.duplicate", "warning")
+    ]
 
 
 def test_names_and_ids_are_distinct() -> None:
@@ -193,7 +205,9 @@ def test_filters_leave_out_and_invent_nothing(selection: Selection, arms: set[st
     assert all(row.concurrency in row.entry.concurrencies for row in made.rows)
 
 
-@pytest.mark.parametrize("field", ["keys", "models", "precisions", "frameworks", "clusters", "scenarios", "topologies"])
+@pytest.mark.parametrize(
+    "field", ["keys", "models", "precisions", "frameworks", "clusters", "scenarios", "topologies"]
+)
 def test_a_filter_value_that_nothing_has_is_an_error(field: str) -> None:
     """A mistyped name must not look like an empty plan."""
     with pytest.raises(ServemarkError) as caught:
@@ -259,8 +273,9 @@ def test_the_real_suite_strictly(reference_suite: Path) -> None:
     assert all(row.concurrency in row.entry.concurrencies and row.gpus > 0 for row in made.rows)
     assert all(row.arm.runner in found.clusters.labels for row in made.rows)
     assert {row.kind for row in made.rows if row.canary} == {row.kind for row in made.rows}
-    # Where a recipe is read, its GPUs are the master's GPUs in all but a few points, which checks are to judge.
+    # GPUs come from the recipe where it is read; at 25 points of 4 arms the master's own numbers differ.
     read = [row for row in made.rows if row.recipe.deployment is not None]
     stated = [sum(b.num_worker * b.gpus for b in (r.entry.prefill, r.entry.decode)) for r in read]
-    assert sum(row.gpus != gpus for row, gpus in zip(read, stated, strict=True)) < len(read) * 0.7
+    apart = [row.arm.key for row, gpus in zip(read, stated, strict=True) if row.gpus != gpus]
+    assert (len(read), len(apart), len(set(apart))) == (438, 25, 4)
     json.dumps([row.plain() for row in made.rows], allow_nan=False)

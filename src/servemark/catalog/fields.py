@@ -48,7 +48,9 @@ class Fields:
                     self.problem(self.node.key_at(other), "catalog.two_spellings", field=name, other=other)
                 else:
                     found = entries[other]
-        return None if found is None or found.kind == "null" else found
+        if found is None or (found.scalar is None and found.entries is None and found.items is None):
+            return None
+        return found
 
     def stated(self, name: str) -> bool:
         """Whether the field is written at all, with null or otherwise."""

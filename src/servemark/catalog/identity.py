@@ -9,10 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from servemark.base.canonical import canonical_json
 from servemark.catalog.arms import Arm, Component, SearchEntry, WorkerBlock
-from servemark.catalog.deployment import Deployment
+
+if TYPE_CHECKING:
+    from servemark.catalog.deployment import Deployment
 
 ID_LENGTH = 16
 _CONCURRENCY = ',"concurrency":{},'

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.yaml_scalars import Scalar
 
-
 MAX_SHOWN = 300
 """Characters of a file's own text that a message repeats."""
 

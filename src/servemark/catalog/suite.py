@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.arms import Arm, SearchEntry
 from servemark.catalog.changelog import ChangelogEntry, entries_of
 from servemark.catalog.clusters import NO_CLUSTERS, Clusters, clusters_of
-from servemark.catalog.deployment import Deployment
 from servemark.catalog.fields import nearest
 from servemark.catalog.layout import SUITE_FILE, Layout, layout_of, shipped_suites, suite_root
 from servemark.catalog.master import read_master
@@ -21,6 +20,9 @@ from servemark.catalog.nodes import Node, Position, Problem, errors_of, problems
 from servemark.catalog.priorities import Priorities, priorities_of
 from servemark.catalog.references import GoldenLength, Thresholds, aliases_of, golden_of, thresholds_of
 from servemark.catalog.yaml_nodes import read_yaml
+
+if TYPE_CHECKING:
+    from servemark.catalog.deployment import Deployment
 
 __all__ = [
     "SUITE_FILE",

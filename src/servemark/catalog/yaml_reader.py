@@ -17,8 +17,8 @@ from servemark.catalog.nodes import Node, Position, Problem
 from servemark.catalog.yaml_scalars import Scalar, resolve_scalar
 
 MAX_DEPTH = 100
-MAX_VALUES = 500_000
-MAX_ALIASED_VALUES = 500_000
+MAX_VALUES = 200_000
+MAX_ALIASED_VALUES = 200_000
 """Values that a document may stand for once its aliases are followed (a bomb has billions)."""
 MAX_LISTED = 20
 """Faults of one kind that are listed of one file."""
@@ -141,12 +141,15 @@ def _without_block(body: bytes, offset: int) -> bytes | None:
 
 
 class _Open:
-    """A collection that is still being read."""
+    """A collection that is still being read. `items` is None in a mapping; `entries` and `keys` fill."""
 
-    __slots__ = ("anchor", "is_key", "key", "merges", "node", "size", "skip")
+    __slots__ = ("anchor", "entries", "is_key", "items", "key", "keys", "merges", "node", "size", "skip")
 
     def __init__(self, node: Node, anchor: str | None) -> None:
         self.node = node
+        self.items = node.items
+        self.entries: dict[str, Node] = node.entries if node.entries is not None else {}
+        self.keys: dict[str, tuple[int, int]] = node.keys if node.keys is not None else {}
         self.anchor = anchor
         self.key: tuple[str, int, int] | None = None
         self.is_key = False
@@ -177,46 +180,76 @@ class _Reader:
             loader.dispose()
         return self.root if self.root is not None else _empty(self.shown, partial=False)
 
-    def _loop(self, next_event: Callable[[], Event]) -> None:  # noqa: PLR0912 - one branch an event, for speed
+    def _loop(self, next_event: Callable[[], Event]) -> None:  # noqa: PLR0912 - the hot path, written out
         shown, stack, known = self.shown, self.stack, self.known
-        scalar_event, mapping_end, sequence_end = (
-            yaml.ScalarEvent,
-            yaml.MappingEndEvent,
-            yaml.SequenceEndEvent,
-        )
+        scalar_event = yaml.ScalarEvent
+        missing: Any = object()
+        count = 0
         while True:
-            event = next_event()
-            kind = type(event)
-            if kind is scalar_event:
-                mark = event.start_mark
-                line, column = mark.line + 1, mark.column + 1
-                value = event.value
-                top = stack[-1] if stack else None
-                tag = event.tag
-                if event.implicit[0] and not tag:
-                    try:
-                        resolved = known[value]
-                    except KeyError:
-                        resolved = known[value] = resolve_scalar(value)
+            event: Any = next_event()
+            if event.__class__ is not scalar_event:
+                if self._other(event):
+                    return
+                continue
+            mark: Any = event.start_mark
+            line, column = mark.line + 1, mark.column + 1
+            value, tag, plain = event.value, event.tag, event.implicit[0]
+            if plain and not tag:
+                resolved: Scalar = known.get(value, missing)
+                if resolved is missing:
+                    resolved = known[value] = resolve_scalar(value)
+            else:
+                resolved = value if not tag or tag == "!" else self._tagged(value, tag, event)
+            top = stack[-1] if stack else None
+            if top is None or event.anchor or top.skip:
+                self._scalar(top, event, resolved)
+                continue
+            count += 1
+            if count > MAX_VALUES:
+                self._stop(event, "catalog.too_many_values", limit=MAX_VALUES)
+            if top.items is not None:
+                top.items.append(Node(shown, line, column, resolved))
+                top.size += 1
+            elif top.key is None:
+                if resolved.__class__ is str and value != "<<" and value not in top.keys:
+                    top.key = (value, line, column)
                 else:
-                    resolved = value if not tag or tag == "!" else self._tagged(value, tag, event)
-                if top is not None and top.key is None and top.node.entries is not None:
-                    self._key(top, value, resolved, (line, column), event.implicit[0])
-                    if event.anchor:
-                        self.anchors[event.anchor] = (Node(shown, line, column, resolved), 1)
-                else:
-                    self._place(top, Node(shown, line, column, resolved), event.anchor, 1)
-            elif kind is mapping_end or kind is sequence_end:
-                self._close(stack.pop())
-            elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
-                self._open(event)
-            elif kind is yaml.AliasEvent:
-                self._alias(event)
-            elif kind is yaml.DocumentStartEvent:
-                if self.root is not None:
-                    self._stop(event, "catalog.many_documents")
-            elif event is None or kind is yaml.StreamEndEvent:
-                return
+                    self._key(top, value, resolved, (line, column), plain)
+            elif top.key[0] == "<<":
+                self._place(top, Node(shown, line, column, resolved), None, 1)
+            else:
+                name = top.key[0]
+                top.entries[name] = Node(shown, line, column, resolved)
+                top.keys[name] = top.key[1:]
+                top.key = None
+                top.size += 1
+
+    def _scalar(self, top: _Open | None, event: Event, resolved: Scalar) -> None:
+        """A scalar in the less common places: a whole document, an anchor, a value to be left out."""
+        mark = event.start_mark
+        line, column = mark.line + 1, mark.column + 1
+        if top is not None and top.key is None and top.items is None:
+            self._key(top, event.value, resolved, (line, column), event.implicit[0])
+            if event.anchor:
+                self.anchors[event.anchor] = (Node(self.shown, line, column, resolved), 1)
+        else:
+            self._place(top, Node(self.shown, line, column, resolved), event.anchor, 1)
+
+    def _other(self, event: Event) -> bool:
+        """Any event but a scalar; True at the end."""
+        kind = type(event)
+        if kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            self._close(self.stack.pop())
+        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+            self._open(event)
+        elif kind is yaml.AliasEvent:
+            self._alias(event)
+        elif kind is yaml.DocumentStartEvent:
+            if self.root is not None:
+                self._stop(event, "catalog.many_documents")
+        else:
+            return event is None or kind is yaml.StreamEndEvent
+        return False
 
     def _position(self, event: Event) -> Position:
         mark = event.start_mark
@@ -252,7 +285,7 @@ class _Reader:
             node.items = []
         opened = _Open(node, event.anchor)
         top = self.stack[-1] if self.stack else None
-        if top is not None and top.key is None and top.node.entries is not None:
+        if top is not None and top.key is None and top.items is None:
             self._note(event, "catalog.key_not_text")
             opened.is_key = True  # it is read and thrown away, with the value that follows
         self.stack.append(opened)
@@ -263,9 +296,8 @@ class _Reader:
         if value == "<<" and implicit:
             top.key = (value, *at)
             return
-        keys = top.node.keys
-        if keys is not None and value in keys:
-            values: dict[str, object] = {"name": value, "line": keys[value][0]}
+        if value in top.keys:
+            values: dict[str, object] = {"name": value, "line": top.keys[value][0]}
             self.problems.append(
                 Problem(Position(self.shown, *at), "catalog.duplicate_key", values)
             )  # the later one is what runs
@@ -295,7 +327,7 @@ class _Reader:
             mark = event.start_mark
             found = (Node(self.shown, mark.line + 1, mark.column + 1), 1)
         node, size = found
-        if top is not None and top.key is None and top.node.entries is not None:
+        if top is not None and top.key is None and top.items is None:
             if node.entries is not None or node.items is not None:
                 self._note(event, "catalog.key_not_text")
                 top.key, top.skip = ("", 0, 0), True
@@ -321,21 +353,21 @@ class _Reader:
             self.root = node
             return
         top.size += size
-        if top.node.items is not None:
-            top.node.items.append(node)
+        if top.items is not None:
+            top.items.append(node)
             return
         key = top.key
         top.key = None
         if top.skip:
             top.skip = False
             return
-        if key is None or top.node.entries is None or top.node.keys is None:
-            raise RuntimeError("a value outside a mapping")
+        if key is None:
+            raise RuntimeError("a value without its key")
         if key[0] == "<<":
             self._merge(top, key, node)
             return
-        top.node.entries[key[0]] = node
-        top.node.keys[key[0]] = key[1:]
+        top.entries[key[0]] = node
+        top.keys[key[0]] = key[1:]
 
     def _merge(self, top: _Open, key: tuple[str, int, int], node: Node) -> None:
         merged = node.items if node.items is not None else [node]

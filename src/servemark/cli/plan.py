@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
+import gc
 import io
 import json
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ import click
 
 from servemark.base.errors import input_error
 from servemark.cli.options import Verb, common
-from servemark.cli.plan_view import diagnostic, diagnostics_lines, plan_lines
 
 if TYPE_CHECKING:
     from servemark.catalog.nodes import Problem
@@ -67,14 +65,16 @@ def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
 def plan(suite: str, home: str | None, as_json: bool, **options: object) -> int:
     """Read a suite and print its plan."""
     del home  # nothing is written
+    gc.disable()  # a short process whose trees are all in use until its end
     selection = _selection(options)
     asked = _asked(options, as_json=as_json)
     from servemark.catalog.suite import read_suite  # noqa: PLC0415 - help needs no reader
 
     found, problems = read_suite(suite)
-    if asked.output == "reference":
-        return _reference(found, problems, selection, asked)
-    return _own(found, problems, selection, asked)
+    show = _reference if asked.output == "reference" else _own
+    code = show(found, problems, selection, asked)
+    gc.freeze()  # nothing is searched for cycles at exit
+    return code
 
 
 def _selection(options: dict[str, object]) -> Selection:
@@ -125,6 +125,7 @@ def _asked(options: dict[str, object], *, as_json: bool) -> Asked:
 
 
 def _own(suite: Suite, problems: list[Problem], selection: Selection, asked: Asked) -> int:
+    from servemark.cli.plan_view import diagnostic, diagnostics_lines, in_order, plan_lines  # noqa: PLC0415
     from servemark.plan.strict import Wishes, plan_suite  # noqa: PLC0415
     from servemark.plan.summary import summarize  # noqa: PLC0415
 
@@ -149,7 +150,7 @@ def _own(suite: Suite, problems: list[Problem], selection: Selection, asked: Ask
                 {"selector": r.row.selector, "kept": r.kept.selector, "at": str(r.row.at)}
                 for r in made.removed
             ],
-            "diagnostics": [diagnostic(problem) for problem in problems],
+            "diagnostics": [diagnostic(problem) for problem in in_order(problems)],
         }
         click.echo(json.dumps(body, ensure_ascii=False, allow_nan=False))
     else:
@@ -168,6 +169,7 @@ def _exit_code(problems: list[Problem], *, reading_failed: bool) -> int:
 
 def _reference(suite: Suite, problems: list[Problem], selection: Selection, asked: Asked) -> int:
     """Rows exactly as the reference prints them; nothing at all when a file has errors."""
+    from servemark.cli.plan_view import diagnostics_lines  # noqa: PLC0415
     from servemark.plan.reference_evals import mark_evals  # noqa: PLC0415
     from servemark.plan.reference_select import selected_rows  # noqa: PLC0415
 
@@ -222,6 +224,9 @@ def _changelog_side(suite: Suite, name: str, problems: list[Problem]) -> tuple[b
     """One side of a change: a changelog file (also gzipped), or the suite's changelog at a git reference."""
     path = Path(name)
     if path.exists():
+        import gzip  # noqa: PLC0415
+        import zlib  # noqa: PLC0415
+
         from servemark.catalog.yaml_nodes import MAX_BYTES, read_bytes  # noqa: PLC0415
 
         data = read_bytes(path, name)

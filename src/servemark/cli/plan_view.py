@@ -32,9 +32,14 @@ def diagnostic(problem: Problem) -> dict[str, object]:
     }
 
 
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """Errors first, then by file and place."""
+    return sorted(problems, key=lambda p: (p.severity != "error", p.at.file, p.at.line, p.at.column))
+
+
 def diagnostics_lines(problems: Iterable[Problem]) -> list[str]:
     """Every problem with its position and what to do, errors first."""
-    listed = sorted(problems, key=lambda p: (p.severity != "error", p.at.file, p.at.line, p.at.column))
+    listed = in_order(problems)
     lines = []
     for problem in listed:
         error = problem.error()

@@ -106,10 +106,20 @@ def _facts(hardware: Hardware | None) -> tuple[int, int] | None:
 
 
 def _twin(entry: SearchEntry, old: Arm) -> SearchEntry | None:
-    """The entry of the older arm that is the same topology on the same scenario."""
+    """The entry of the older arm that is the same topology on the same scenario; of several, the most
+    alike."""
     same = [one for one in old.entries if one.shape == entry.shape and _lengths(one) == _lengths(entry)]
-    named = [one for one in same if one.config_file == entry.config_file]
-    return next(iter(named or same), None)
+    if len(same) < 2:
+        return next(iter(same), None)
+    now = _plain(entry.node)
+    return max(
+        same,
+        key=lambda one: (
+            _plain(one.node) == now,
+            one.config_file == entry.config_file,
+            one.label == entry.label,
+        ),
+    )
 
 
 def _lengths(entry: SearchEntry) -> tuple[object, ...]:

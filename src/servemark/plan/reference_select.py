@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from servemark.catalog.arms import Arm, SearchEntry
 from servemark.catalog.nodes import Problem
 from servemark.catalog.suite import Suite
 from servemark.plan.reference_rows import Row, reference_rows
 from servemark.plan.selection import Selection
-from servemark.plan.strict import Why
+
+Why = Callable[[Arm, SearchEntry], object]
+"""Gives the reasons of an entry; None leaves the entry out."""
 
 
 def selected_rows(

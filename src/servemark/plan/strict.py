@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from servemark.base.canonical import canonical_json
 from servemark.catalog.arms import Arm, SearchEntry
-from servemark.catalog.deployment import Deployment
 from servemark.catalog.fields import Fields, nearest
 from servemark.catalog.identity import Identity, identify_line
 from servemark.catalog.nodes import Problem
@@ -21,8 +20,11 @@ from servemark.plan.reference_rows import DURATION_S, dram_budget_gb
 from servemark.plan.rows import PlanRow, Reason, reason
 from servemark.plan.selection import Selection
 
+if TYPE_CHECKING:
+    from servemark.catalog.deployment import Deployment
+
 Scenario = dict[str, object]
-ScenarioOf = Callable[[SearchEntry, Deployment | None], Scenario]
+ScenarioOf = Callable[[SearchEntry, "Deployment | None"], Scenario]
 Why = Callable[[Arm, SearchEntry], "tuple[Reason, ...] | None"]
 
 
@@ -138,13 +140,14 @@ class _Maker:
             self.problems += recipe.problems
         gpus, nodes = self._sizes(arm, entry, recipe.deployment)
         why = (*why, *self._listed(entry))
+        name = _name(arm, entry)
         return [
             PlanRow(
                 arm,
                 entry,
                 concurrency,
                 identity,
-                _name(arm, entry, concurrency),
+                f"{name}_c{concurrency}",
                 recipe,
                 gpus,
                 nodes,
@@ -175,7 +178,7 @@ class _Maker:
         scenario = (self.wishes.scenario_of or plain_scenario)(entry, deployment)
         found = identify_line(self.suite.name, arm, entry, deployment, scenario, concurrencies, fingerprint)
         own = {k: v for k, v in found[0].canonical.items() if k not in {"arm", "concurrency"}}
-        self.work[id(entry)] = canonical_json(own)
+        self.work[id(entry)] = repr(own)  # always made in one order, and cheaper than JSON
         return found
 
     def _sizes(self, arm: Arm, entry: SearchEntry, deployment: Deployment | None) -> tuple[int, int | None]:
@@ -213,9 +216,9 @@ class _Maker:
         return list(first.values()), removed
 
 
-def _name(arm: Arm, entry: SearchEntry, concurrency: int) -> str:
+def _name(arm: Arm, entry: SearchEntry) -> str:
     scenario = entry.scenario.name if entry.scenario is not None else "agentic"
-    return f"{arm.model_prefix}_{scenario}_{entry.shape}_c{concurrency}"
+    return f"{arm.model_prefix}_{scenario}_{entry.shape}"
 
 
 def _distinct(rows: list[PlanRow]) -> list[PlanRow]:

@@ -10,7 +10,7 @@ import json
 import locale
 import os
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 LANGUAGES = ("en", "zh")
 _chosen: list[str] = []
@@ -38,7 +38,7 @@ def current_language() -> str:
 @cache
 def catalogue(lang: str, room: str) -> dict[str, str]:
     """All messages of one room in one language; empty when the room has none."""
-    path = resources.files(__package__).joinpath(lang, f"{room}.json")
+    path = Path(__file__).parent / lang / f"{room}.json"  # importlib.resources costs 10 ms of imports
     if not path.is_file():
         return {}
     loaded: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
