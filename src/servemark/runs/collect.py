@@ -26,6 +26,7 @@ from servemark.runs.manifest import cache_state, declared, run_id, utc_now, work
 from servemark.runs.measure import Measured
 from servemark.runs.request import LineRequest
 from servemark.store.database import Store
+from servemark.traces.theory import TheoreticalHit
 
 SAMPLE_S = 1.0
 HASHED = ("manifest.json", "requests.jsonl", "server_metrics.jsonl", "evals.json", "logs/engine.log")
@@ -92,6 +93,7 @@ def finish(
     identity: EngineIdentity,
     other_runs: Sequence[str],
     phases_s: dict[str, float],
+    theory: TheoreticalHit,
 ) -> ResultRow:
     """Build the row of one point from its evidence and write it, last and atomically."""
     if measured.loop is None:
@@ -128,8 +130,8 @@ def finish(
         ),
         counters_before=measured.counters_before,
         counters_after=measured.counters_after,
-        theoretical=request.theory.tokens,
-        theoretical_blocks=request.theory.blocks,
+        theoretical=theory.tokens,
+        theoretical_blocks=theory.blocks,
         evals=[outcome.score for outcome in measured.evals],
         expected_evals=[task.id for task in request.tasks],
         other_runs=other_runs,

@@ -6,6 +6,7 @@ import os
 import secrets
 from datetime import UTC, datetime
 
+from servemark.launch.engines.registry import FRAMEWORKS
 from servemark.plan.points import Point
 from servemark.runs.host import host_facts, package_versions, versions
 from servemark.runs.request import LineRequest
@@ -40,7 +41,7 @@ def declared(request: LineRequest) -> dict[str, object]:
         "image": choice.arm.image,
         "container": choice.deployment.container,
         "framework": choice.arm.framework,
-        "engine": choice.deployment.engine,
+        "engine": FRAMEWORKS.get(choice.deployment.engine, choice.deployment.engine),
         "engine_version": version,
         "hardware": choice.arm.runner,
         "gpus": choice.deployment.gpus_total,
@@ -52,13 +53,7 @@ def declared(request: LineRequest) -> dict[str, object]:
 
 def workload_facts(request: LineRequest) -> dict[str, object]:
     """The workload as manifest and row keep it: id, how to make it again, sizes."""
-    facts = describe(request.workload)
-    return {
-        "id": request.workload.id,
-        "name": request.workload.name,
-        "source": request.workload.source,
-        **facts,
-    }
+    return describe(request.workload)
 
 
 def cache_state(request: LineRequest) -> dict[str, object]:
