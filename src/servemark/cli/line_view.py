@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from servemark.analysis.report_types import AxisChoice, PointView, ReportData
+from servemark.analysis.report_types import AxisChoice, PointView, ProblemGroup, ReportData
 from servemark.base.messages import text
 from servemark.cli.plot import PlotPoint, front_plot
 
@@ -35,13 +35,19 @@ def print_line(console: Console, data: ReportData) -> None:
         _front(console, data, data.axes[0])
     for sentence in data.findings:
         console.print(Text("• " + sentence))
-    for problem in data.problems:
-        mark, style = MARKS[problem.level]
-        where = f"c{problem.concurrency}: " if problem.concurrency is not None else ""
-        line = Text(f"{mark} ", style=style) + Text(f"{where}{problem.text}")
-        if problem.next_step:
-            line += Text(f" → {problem.next_step}", style="dim")
-        console.print(line)
+    for group in data.problem_groups:
+        _problem(console, group)
+
+
+def _problem(console: Console, group: ProblemGroup) -> None:
+    """A doubt once, with the points it concerns; its own figures are in the report."""
+    mark, style = MARKS[group.level]
+    points = [f"c{p.concurrency}" for p in group.problems if p.concurrency is not None]
+    where = f" ({', '.join(dict.fromkeys(points))})" if points else ""
+    line = Text(f"{mark} ", style=style) + Text(group.problems[0].text) + Text(where, style="dim")
+    if group.next_step:
+        line += Text(f" → {group.next_step}", style="dim")
+    console.print(line)
 
 
 def _table(data: ReportData) -> Table:
@@ -56,8 +62,13 @@ def _table(data: ReportData) -> Table:
     for point in data.points:
         counts = point.row.counts
         done = f"{counts.ok}/{counts.planned}"
-        cells = [Text(point.cells[i].number, style="bold green" if point.cells[i].best else "") for i, _, _ in shown]
-        table.add_row(str(point.concurrency), Text(done, style="" if counts.ok == counts.planned else "red"), *cells)
+        cells = [
+            Text(point.cells[i].number, style="bold green" if point.cells[i].best else "")
+            for i, _, _ in shown
+        ]
+        table.add_row(
+            str(point.concurrency), Text(done, style="" if counts.ok == counts.planned else "red"), *cells
+        )
     return table
 
 
@@ -84,7 +95,9 @@ def _front(console: Console, data: ReportData, axis: AxisChoice) -> None:
     xs = [p.x for p in points]
     console.print(Text(f"{axis.y_label} ({axis.y_unit}), {axis.y_better_text}", style="dim"))
     for number, line in enumerate(lines):
-        edge = f"{max(ys):>8.3g}" if number == 0 else f"{min(ys):>8.3g}" if number == len(lines) - 1 else " " * 8
+        edge = (
+            f"{max(ys):>8.3g}" if number == 0 else f"{min(ys):>8.3g}" if number == len(lines) - 1 else " " * 8
+        )
         console.print(Text(f"{edge} ┤", style="dim") + Text(line))
     console.print(Text(" " * 9 + "└" + "─" * width, style="dim"))
     low, high = f"{min(xs):.3g}", f"{max(xs):.3g}"
@@ -100,7 +113,9 @@ def print_point(console: Console, data: ReportData, point: PointView) -> None:
     table.add_column(style="dim")
     table.add_column(justify="right")
     for column, cell in zip(data.columns, point.cells, strict=True):
-        table.add_row(column.label, cell.text if cell.absent_because is None else f"{cell.text} ({cell.absent_because})")
+        table.add_row(
+            column.label, cell.text if cell.absent_because is None else f"{cell.text} ({cell.absent_because})"
+        )
     for entry in point.cache.entries:
         table.add_row(entry.label, entry.text)
     for panel in point.evals:

@@ -45,7 +45,9 @@ class LiveView:
         self.live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -121,7 +123,7 @@ class LiveView:
             style = "bold cyan" if name == self.phase_name else "dim"
             head.append(text(f"cli.phase.{name}"), style=style)
             if name != PHASES[-1]:
-                head.append(" › ", style="dim")
+                head.append(" → ", style="dim")
         head.append(f"   {time.monotonic() - self.began:.0f} s", style="dim")
         bars = Table.grid(padding=(0, 1))
         for concurrency, state in self.points.items():

@@ -25,7 +25,9 @@ def why_lines(why: Why) -> list[str]:
     for one in why.evidence:
         place = one.file if one.line is None else f"{one.file}:{one.line}"
         request = f"  [{one.request}]" if one.request else ""
-        lines.append(f"  {place}{request}  {one.field}: {one.text}" if one.text else f"  {place}{request}  {one.field}")
+        lines.append(
+            f"  {place}{request}  {one.field}: {one.text}" if one.text else f"  {place}{request}  {one.field}"
+        )
     if why.check:
         lines.append(why.check)
     return lines

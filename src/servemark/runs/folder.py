@@ -1,14 +1,14 @@
 """A run's folder: manifest first, result last and atomic, and a lock that tells a live run from a dead one.
 
-    manifest.json         what was asked and what is expected; written before anything starts
-    requests.jsonl        one record a request, appended as each ends
-    server_metrics.jsonl  the engine's own counters, sampled
-    evals.json            every sample of every accuracy task
-    logs/engine.log       the engine's output up to the end of this point
-    logs/engine.live.log  the same while it grows; one file for all points of the engine; gone from finished runs
-    failure.json          why there is no result (absent for a finished run and for a killed one)
-    result.json           the row; written last
-    lock                  held (flock) by the process that writes here; the kernel frees it, also after kill -9
+manifest.json         what was asked and what is expected; written before anything starts
+requests.jsonl        one record a request, appended as each ends
+server_metrics.jsonl  the engine's own counters, sampled
+evals.json            every sample of every accuracy task
+logs/engine.log       the engine's output up to the end of this point
+logs/engine.live.log  the same while it grows; one file for all points of the engine; gone from finished runs
+failure.json          why there is no result (absent for a finished run and for a killed one)
+result.json           the row; written last
+lock                  held (flock) by the process that writes here; the kernel frees it, also after kill -9
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -219,7 +221,9 @@ def find_run(runs: Path, name: str) -> RunInfo:
     if len(alike) == 1:
         return alike[0]
     if alike:
-        raise input_error("runs.ambiguous", run=name, count=len(alike), some=", ".join(r.run_id for r in alike[:4]))
+        raise input_error(
+            "runs.ambiguous", run=name, count=len(alike), some=", ".join(r.run_id for r in alike[:4])
+        )
     raise input_error("runs.no_such_run", run=name)
 
 

@@ -12,10 +12,10 @@ from servemark.base.home import Home
 from servemark.launch.engines.protocol import EngineIdentity
 from servemark.launch.engines.registry import get_adapter
 from servemark.plan.points import Point
-from servemark.results.row import ResultRow
-from servemark.results.serialize import signed_json
 from servemark.replay.prompts import cache_bust_marker
 from servemark.replay.records_io import RecordWriter
+from servemark.results.row import ResultRow
+from servemark.results.serialize import signed_json
 from servemark.runs.collect import MetricsSampler, finish, ingest
 from servemark.runs.deploy import LiveEngine, require_fits
 from servemark.runs.folder import LIVE_LOG, RunFolder, RunState, list_runs
@@ -100,7 +100,9 @@ def run_line(request: LineRequest, home: Home, view: RunView) -> LineOutcome:
             _fail_rest(line, disk_error(error, home.root))
         except BaseException as error:
             # Whatever it is, the folders must not claim that the run is still going on; then it is shown.
-            _fail_rest(line, ServemarkError("runs.bug", Layer.RESULTS, problem=f"{type(error).__name__}: {error}"))
+            _fail_rest(
+                line, ServemarkError("runs.bug", Layer.RESULTS, problem=f"{type(error).__name__}: {error}")
+            )
             raise
     return line.outcome
 

@@ -82,7 +82,9 @@ def manifest(request: LineRequest, line_id: str, point: Point, created: str) -> 
         "cache_state": cache_state(request),
         "expected": {
             "requests": request.workload.requests,
-            "evals": [{"task": task.id, "version": task.version, "n": len(task.items)} for task in request.tasks],
+            "evals": [
+                {"task": task.id, "version": task.version, "n": len(task.items)} for task in request.tasks
+            ],
             "files": ["requests.jsonl", "server_metrics.jsonl", "logs/engine.log", "result.json"]
             + (["evals.json"] if request.tasks else []),
             "line_runs": [run_id(line_id, p.concurrency) for p in request.points],
