@@ -7,19 +7,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from servemark.analysis.report_types import AxisChoice, ReportData
+from servemark.analysis.report_types import AxisChoice, PointView, ProblemGroup, ReportData
 from servemark.base.messages import text
 from servemark.cli.plot import PlotPoint, front_plot
 
-TERMINAL_COLUMNS = (
-    "ttft_s.p50",
-    "ttft_s.p90",
-    "tpot_s.p50",
-    "interactivity.p50",
-    "output_tokens_per_s",
-    "cache_hit_usage",
-    "eval_score",
-)
+TERMINAL_COLUMNS = {
+    "ttft_s.p50": "ttft_p50",
+    "ttft_s.p90": "ttft_p90",
+    "tpot_s.p50": "tpot_p50",
+    "interactivity.p50": "interactivity_p50",
+    "output_tokens_per_s": "output_rate",
+    "cache_hit_usage": "cache_hit",
+    "eval_score": "accuracy",
+}
+"""Address (or its part before the task's name) -> key of the short heading that fits a terminal."""
 MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "note": ("·", "dim")}
 
 
@@ -34,43 +35,58 @@ def print_line(console: Console, data: ReportData) -> None:
         _front(console, data, data.axes[0])
     for sentence in data.findings:
         console.print(Text("• " + sentence))
-    for problem in data.problems:
-        mark, style = MARKS[problem.level]
-        where = f"c{problem.concurrency}: " if problem.concurrency is not None else ""
-        line = Text(f"{mark} ", style=style) + Text(f"{where}{problem.text}")
-        if problem.next_step:
-            line += Text(f" {problem.next_step}", style="dim")
-        console.print(line)
+    for group in data.problem_groups:
+        _problem(console, group)
+
+
+def _problem(console: Console, group: ProblemGroup) -> None:
+    """A doubt once, with the points it concerns; its own figures are in the report."""
+    mark, style = MARKS[group.level]
+    points = [f"c{p.concurrency}" for p in group.problems if p.concurrency is not None]
+    where = f" ({', '.join(dict.fromkeys(points))})" if points else ""
+    line = Text(f"{mark} ", style=style) + Text(group.problems[0].text) + Text(where, style="dim")
+    if group.next_step:
+        line += Text(f" → {group.next_step}", style="dim")
+    console.print(line)
 
 
 def _table(data: ReportData) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column(text("cli.table.concurrency"), justify="right")
     table.add_column(text("cli.table.requests"), justify="right")
-    shown = [
-        (index, column)
-        for index, column in enumerate(data.columns)
-        if column.address.startswith(TERMINAL_COLUMNS)
-    ]
-    for _, column in shown:
+    shown = [(i, column, _heading(column.address)) for i, column in enumerate(data.columns)]
+    shown = [each for each in shown if each[2]]
+    for _, column, heading in shown:
         unit = f"\n[dim]{column.unit}[/dim]" if column.unit else ""
-        table.add_column(column.label + unit, justify="right")
+        table.add_column(f"{heading}{unit}", justify="right", no_wrap=True)
     for point in data.points:
         counts = point.row.counts
         done = f"{counts.ok}/{counts.planned}"
-        cells = [Text(point.cells[i].number, style="bold green" if point.cells[i].best else "") for i, _ in shown]
-        table.add_row(str(point.concurrency), Text(done, style="" if counts.ok == counts.planned else "red"), *cells)
+        cells = [
+            Text(point.cells[i].number, style="bold green" if point.cells[i].best else "")
+            for i, _, _ in shown
+        ]
+        table.add_row(
+            str(point.concurrency), Text(done, style="" if counts.ok == counts.planned else "red"), *cells
+        )
     return table
 
 
+def _heading(address: str) -> str:
+    """Short heading of a column, or "" for one that a terminal leaves out."""
+    name = TERMINAL_COLUMNS.get(address) or TERMINAL_COLUMNS.get(address.partition(".")[0])
+    return text(f"cli.table.{name}") if name else ""
+
+
 def _front(console: Console, data: ReportData, axis: AxisChoice) -> None:
-    by_run = {point.run_id: point.label for point in data.points}
-    on_front = {p.run_id for p in axis.front.front}
+    by_run = {point.run_id: f"c{point.concurrency}" for point in data.points}
+    on_front = {p.id for p in axis.front.on}
     points = [
-        PlotPoint(p.x * axis.x_factor, p.y * axis.y_factor, by_run.get(p.run_id, "?"), p.run_id in on_front)
-        for p in (*axis.front.front, *axis.front.dominated)
+        PlotPoint(p.x * axis.x_factor, p.y * axis.y_factor, by_run.get(p.id, "?"), p.id in on_front)
+        for p in (*axis.front.on, *axis.front.dominated)
+        if p.x is not None and p.y is not None
     ]
-    steps = [(v.x * axis.x_factor, v.y * axis.y_factor) for v in axis.path]
+    steps = [(x * axis.x_factor, y * axis.y_factor) for x, y in axis.path]
     width = min(64, max(24, console.width - 14))
     lines = front_plot(points, steps, width, 10)
     if not lines:
@@ -79,7 +95,9 @@ def _front(console: Console, data: ReportData, axis: AxisChoice) -> None:
     xs = [p.x for p in points]
     console.print(Text(f"{axis.y_label} ({axis.y_unit}), {axis.y_better_text}", style="dim"))
     for number, line in enumerate(lines):
-        edge = f"{max(ys):>8.3g}" if number == 0 else f"{min(ys):>8.3g}" if number == len(lines) - 1 else " " * 8
+        edge = (
+            f"{max(ys):>8.3g}" if number == 0 else f"{min(ys):>8.3g}" if number == len(lines) - 1 else " " * 8
+        )
         console.print(Text(f"{edge} ┤", style="dim") + Text(line))
     console.print(Text(" " * 9 + "└" + "─" * width, style="dim"))
     low, high = f"{min(xs):.3g}", f"{max(xs):.3g}"
@@ -87,3 +105,22 @@ def _front(console: Console, data: ReportData, axis: AxisChoice) -> None:
     label = f"{axis.x_label} ({axis.x_unit}), {axis.x_better_text}"
     console.print(Text(f"{'':10}{label:>{width}}", style="dim"))
     console.print()
+
+
+def print_point(console: Console, data: ReportData, point: PointView) -> None:
+    """All figures of one point, its cache shares, accuracy and phases."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=False)
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    for column, cell in zip(data.columns, point.cells, strict=True):
+        table.add_row(
+            column.label, cell.text if cell.absent_because is None else f"{cell.text} ({cell.absent_because})"
+        )
+    for entry in point.cache.entries:
+        table.add_row(entry.label, entry.text)
+    for panel in point.evals:
+        table.add_row(panel.task, panel.text)
+    console.print(table)
+    console.print(Text(point.cache.state, style="dim"))
+    phases = " · ".join(f"{phase.label} {phase.seconds:.1f} s" for phase in point.phases)
+    console.print(Text(phases, style="dim"))

@@ -11,14 +11,20 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from servemark.analysis.format import format_value
+from servemark.analysis.format import display
 from servemark.base.errors import ServemarkError
 from servemark.base.messages import text
-from servemark.metrics.derive import row_value
+from servemark.metrics.derive import value_of
 from servemark.replay.loop import ProgressSnapshot
 from servemark.results.row import ResultRow
+from servemark.results.serialize import row_to_json
 
 PHASES = ("launch", "ready", "warmup", "replay", "evals", "collect")
+
+
+def shown(value: float | None, unit: str) -> str:
+    """One figure with its unit, or a dash."""
+    return display(unit, [value]).text(value)
 
 
 class LiveView:
@@ -39,7 +45,9 @@ class LiveView:
         self.live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -67,8 +75,8 @@ class LiveView:
         """Running numbers of the window."""
         if self.current is not None and snapshot.planned:
             self.shares[self.current] = snapshot.done / snapshot.planned
-        ttft = format_value(snapshot.ttft_p50_s, "s")
-        speed = format_value(snapshot.tokens_per_s, "tok/s")
+        ttft = shown(snapshot.ttft_p50_s, "s")
+        speed = shown(snapshot.tokens_per_s, "tok/s")
         self.numbers = text(
             "cli.live.numbers",
             None,
@@ -88,16 +96,17 @@ class LiveView:
         self.points[row.concurrency] = "done"
         self.shares[row.concurrency] = 1.0
         score = row.evals[0] if row.evals else None
+        plain = row_to_json(row)
         line = text(
             "cli.live.point_done",
             None,
             concurrency=row.concurrency,
-            ttft=format_value(row_value(row, "ttft_s.p50"), "s"),
-            users=format_value(row_value(row, "interactivity.p50"), "tok/s"),
-            speed=format_value(row_value(row, "output_tokens_per_s"), "tok/s"),
+            ttft=shown(value_of(plain, "ttft_s.p50"), "s"),
+            users=shown(value_of(plain, "interactivity.p50"), "tok/s"),
+            speed=shown(value_of(plain, "output_tokens_per_s"), "tok/s"),
         )
         if score is not None:
-            line += text("cli.live.point_eval", None, score=f"{score.score:.0%}", se=f"{score.stderr:.0%}")
+            line += text("cli.live.point_eval", None, score=f"{score.score:.1%}", se=f"{score.stderr:.1%}")
         self.console.print(Text("✓ ", style="green") + Text(line))
 
     def point_failed(self, concurrency: int, error: ServemarkError) -> None:
@@ -114,7 +123,7 @@ class LiveView:
             style = "bold cyan" if name == self.phase_name else "dim"
             head.append(text(f"cli.phase.{name}"), style=style)
             if name != PHASES[-1]:
-                head.append(" › ", style="dim")
+                head.append(" → ", style="dim")
         head.append(f"   {time.monotonic() - self.began:.0f} s", style="dim")
         bars = Table.grid(padding=(0, 1))
         for concurrency, state in self.points.items():

@@ -75,11 +75,11 @@ def early_language(arguments: Sequence[str]) -> None:
             set_language(value)
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="servemark %(version)s")
-@click.option(
-    "--lang", type=click.Choice(LANGUAGES), callback=_language, expose_value=False, help="en or zh"
+@click.group(
+    cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
+@click.version_option(__version__, message="servemark %(version)s")
+@click.option("--lang", type=click.Choice(LANGUAGES), callback=_language, expose_value=False, help="en or zh")
 @click.pass_context
 def group(ctx: click.Context) -> None:
     """Shown through `help` below, which follows the language."""

@@ -13,10 +13,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Verb(click.Command):
-    """A command whose help and examples come from the catalogue: `cli.<name>.*`, or `<name>.verb.*` of its room."""
+    """A command with texts from the catalogue: `cli.<name>.*`, or `<name>.verb.*` of the verb's room."""
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Description from the key `help`."""
+        formatter.write_paragraph()
         with formatter.indentation():
             formatter.write_text(verb_text(self._key(), "help"))
 
@@ -30,7 +31,7 @@ class Verb(click.Command):
         """Options with their help looked up in the catalogue when it is a key."""
         records = []
         for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
                 name, said = record
                 key, _, rest = said.partition("  ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,9 @@ class PlotPoint:
     on_front: bool
 
 
-def front_plot(points: Sequence[PlotPoint], steps: Sequence[tuple[float, float]], width: int, height: int) -> list[str]:
+def front_plot(
+    points: Sequence[PlotPoint], steps: Sequence[tuple[float, float]], width: int, height: int
+) -> list[str]:
     """Lines of text, top first. `steps` are the staircase's corners in data units. [] for no points."""
     if not points or width < 10 or height < 4:
         return []
@@ -31,7 +34,7 @@ def front_plot(points: Sequence[PlotPoint], steps: Sequence[tuple[float, float]]
         row = round((y_range[1] - y) / (y_range[1] - y_range[0]) * (height - 1))
         return min(max(column, 0), width - 1), min(max(row, 0), height - 1)
 
-    for (x0, y0), (x1, y1) in zip(steps, steps[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(steps):
         _segment(grid, place(x0, y0), place(x1, y1))
     for point in points:
         column, row = place(point.x, point.y)

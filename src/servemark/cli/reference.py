@@ -42,7 +42,14 @@ def _verbs() -> str:
 
 def _verb(command: click.Command, parent: click.Context, name: str, level: int) -> list[str]:
     context = click.Context(command, info_name=name, parent=parent, terminal_width=100, max_content_width=100)
-    lines = [f"{'#' * level} {context.command_path}", "", "```text", command.get_help(context).rstrip(), "```", ""]
+    lines = [
+        f"{'#' * level} {context.command_path}",
+        "",
+        "```text",
+        command.get_help(context).rstrip(),
+        "```",
+        "",
+    ]
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
             found = command.get_command(context, inner)

@@ -28,7 +28,7 @@ def report(run: str, out: Path | None, home: str | None, as_json: bool) -> int:
     lang = current_language()
     path = (out or where.reports / f"{line_id}.html").resolve()
     make_folder(path.parent)
-    write_report(build_report_data(folders, lang), path, lang)
+    write_report(build_report_data(folders, lang, samples=20), path, lang)
     if as_json:
         body = {"report": str(path), "bytes": path.stat().st_size, "line_id": line_id}
         click.echo(json.dumps(body, ensure_ascii=False))

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from servemark.analysis.report_data import build_report_data
 from servemark.base.errors import ServemarkError
+from servemark.base.files import make_folder
 from servemark.base.home import Home
 from servemark.base.messages import current_language, text
 from servemark.cli.line_view import print_line
@@ -35,7 +36,8 @@ def make_report(outcome: LineOutcome, home: Home) -> Path | None:
     path = home.reports / f"{outcome.line_id}.html"
     lang = current_language()
     try:
-        write_report(build_report_data(outcome.folders, lang), path, lang)
+        make_folder(path.parent)
+        write_report(build_report_data(outcome.folders, lang, samples=20), path, lang)
     except ServemarkError as error:
         click.echo(text("cli.run.no_page", None, reason=error.what()), err=True)
         return None

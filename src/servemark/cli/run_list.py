@@ -62,22 +62,12 @@ def print_runs(found: Sequence[RunInfo], limit: int) -> None:
     """A table, newest last, on stdout."""
     console = Console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for key in ("run", "when", "arm", "concurrency", "state"):
-        table.add_column(
-            text(f"cli.runs.column.{key}"), no_wrap=key in {"run", "state"}, overflow="fold"
-        )
-    table.add_column(text("cli.runs.column.why"), ratio=1)
+    table.add_column(text("cli.runs.column.run"), no_wrap=True)
+    table.add_column(text("cli.runs.column.state"), no_wrap=True)
+    table.add_column(text("cli.runs.column.why"), overflow="fold")
     for info in found[-limit:]:
-        manifest = info.manifest or {}
-        when = str(manifest.get("created_utc", "?")).replace("T", " ").rstrip("Z")
-        table.add_row(
-            Text(info.run_id),
-            Text(when),
-            Text(str(manifest.get("arm", "?"))),
-            Text(str(manifest.get("concurrency", "?"))),
-            Text(text(f"runs.state.{info.state}"), style=STYLES[info.state]),
-            Text(reason(info)),
-        )
+        state = Text(text(f"runs.state.{info.state}"), style=STYLES[info.state])
+        table.add_row(Text(info.run_id), state, Text(reason(info)))
     console.print(table)
     if len(found) > limit:
         console.print(text("cli.runs.more", None, hidden=len(found) - limit), style="dim")

@@ -75,7 +75,7 @@ def _figure(info: RunInfo, metric: str, as_json: bool) -> int:
         body = {"run_id": info.run_id, "metric": metric, "value": reading.value, "unit": unit}
         click.echo(json.dumps({**body, "absent_because": why_absent}, ensure_ascii=False))
     elif reading.value is None:
-        click.echo(text("cli.show.absent", None, why=text(reading.reason or "metrics.absent.unknown")))
+        click.echo(text("cli.show.absent", None, why=text(reading.reason or "metrics.absent.always")))
     else:
         click.echo(display(reading.address.metric.unit, [reading.value]).text(reading.value))
     return 0 if reading.value is not None else 1

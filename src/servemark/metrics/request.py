@@ -9,6 +9,7 @@ Definitions (id `servemark-1`):
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Protocol
 
 DEFINITIONS_ID = "servemark-1"
@@ -69,7 +70,8 @@ def first_chunk_tokens(request: RequestTimes) -> tuple[int, bool]:
 
 
 def tpot_s(request: RequestTimes) -> float | None:
-    """Time per output token after the first chunk; None when no token came after it or the count is unknown."""
+    """Time per output token after the first chunk; None when no token came after it or the count is
+    unknown."""
     if request.output_tokens is None or not request.chunk_s:
         return None
     rest = request.output_tokens - first_chunk_tokens(request)[0]
@@ -82,11 +84,12 @@ def tpot_s(request: RequestTimes) -> float | None:
 def chunk_gaps_s(request: RequestTimes) -> list[float]:
     """Raw gaps between content events; stalls live here. Zero gaps (one read, several events) are legal."""
     times = request.chunk_s
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    return [later - earlier for earlier, later in pairwise(times)]
 
 
 def itl_s(request: RequestTimes) -> list[float] | None:
-    """Inter-token latency: each gap / tokens of the chunk it leads to; None where tokens per chunk are unknown."""
+    """Inter-token latency: each gap / tokens of the chunk it leads to; None where tokens per chunk are
+    unknown."""
     if request.chunk_tokens is None or len(request.chunk_tokens) != len(request.chunk_s):
         return None
     gaps = chunk_gaps_s(request)

@@ -1,4 +1,5 @@
-"""The client: sessions, clock, HTTP and SSE, raw request records. The only HTTP client that measures anything.
+"""The client: sessions, clock, HTTP and SSE, raw request records. The only HTTP client that measures
+anything.
 
 Knows nothing of GPUs or YAML.
 """

@@ -8,8 +8,8 @@ from typing import Literal
 RECORD_SCHEMA = 1
 
 Outcome = Literal["ok", "error", "timeout", "incomplete", "cancelled"]
-"""ok: the reply ended as it should. error: refused, failed or an error object in the stream. timeout: nothing came
-for too long. incomplete: the stream ended early. cancelled: this client stopped it."""
+"""ok: the reply ended as it should. error: refused, failed or an error object in the stream. timeout:
+nothing came for too long. incomplete: the stream ended early. cancelled: this client stopped it."""
 
 Phase = Literal["warmup", "measured", "eval"]
 TokensOrigin = Literal["usage", "chunks", "none"]
@@ -18,7 +18,8 @@ TokensOrigin = Literal["usage", "chunks", "none"]
 
 @dataclass(slots=True)
 class RequestRecord:
-    """All `_s` fields are seconds since the point's zero on one monotonic clock; None means it did not happen.
+    """All `_s` fields are seconds since the point's zero on one monotonic clock; None means it did not
+    happen.
 
     `chunk_s` holds the arrival of every content event (text, reasoning, tool call), stamped when the bytes
     were read, before parsing. `chunk_tokens` is known only where the server reports usage with each event.

@@ -1,7 +1,8 @@
 """The row: one typed, versioned result of one run (one execution of one point).
 
-`result.json` is the canonical JSON of `ResultRow.to_json()` plus `row_sha256` over it. Rates (interactivity,
-tokens per second) are never stored: `metrics.derive` makes them from latencies, counts and the window when read.
+`result.json` is the canonical JSON of the row (`serialize.row_to_json`) plus `row_sha256` over it. Rates
+(interactivity, tokens per second) are never stored: `metrics.derive` makes them from latencies, counts and
+the window when read.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from servemark.metrics.accuracy import EvalScore as EvalScore  # noqa: PLC0414 - part of the row
 from servemark.metrics.percentiles import Distribution
 
 ROW_SCHEMA = 1
@@ -19,37 +21,21 @@ RunStatus = Literal["complete", "partial"]
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A doubt about the measurement: message key `warning.<code>` and its values. Stored and shown everywhere."""
+    """A doubt about the measurement: message key `warning.<code>` and its values. Stored and shown
+    everywhere."""
 
     code: str
     values: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class EvalScore:
-    """One accuracy task at this point. `score` is the share of `n` items judged correct; `stderr` its standard
-    error sqrt(p(1-p)/n); items that got no answer count as wrong and are also counted in `unanswered`."""
-
-    task: str
-    version: str
-    n: int
-    expected_n: int
-    correct: int
-    score: float
-    stderr: float
-    unanswered: int
-    truncated: int
-    duration_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class CacheFigures:
     """Prefix cache over the measured window. Shares are 0..1; None where it cannot be known.
 
-    `theoretical` = tokens of segments that an infinite cache, starting from the stated cache state, would hold /
-    all prompt tokens of the trace. `theoretical_blocks` = the same in whole blocks, as published traces count.
-    `usage` = sum of usage.cached_tokens / sum of usage.prompt_tokens. `engine` = the same from the server's own
-    counters, after - before.
+    `theoretical` = tokens of segments that an infinite cache, starting from the stated cache state, would
+    hold / all prompt tokens of the trace. `theoretical_blocks` = the same in whole blocks, as published
+    traces count. `usage` = sum of usage.cached_tokens / sum of usage.prompt_tokens. `engine` = the same from
+    the server's own counters, after - before.
     """
 
     theoretical: float | None
@@ -105,7 +91,8 @@ class ResultRow:
     """Canonical identity that point_id hashes (catalog.identity)."""
     declared: dict[str, object]
     observed: dict[str, object]
-    """engine {engine, version, build, served_model, model_file, model_sha256, details}, host {...}, packages {...}."""
+    """engine {engine, version, build, served_model, model_file, model_sha256, details}, host {...}, packages
+    {...}, engine_counters {before, after} around the measured window."""
     workload: dict[str, object]
     """id, name, source, sessions, requests, input_tokens, output_tokens."""
     cache_state: dict[str, object]
@@ -115,10 +102,12 @@ class ResultRow:
     window_s: float | None
     """Last content or end - first start, of measured requests."""
     tokens: dict[str, int | None]
-    """input, output, cached: sums over ok requests of the measured window, from usage."""
+    """input, output, cached: sums over ok requests of the measured window, from usage (output tokens counted
+    as content events where the server sent none, with a warning); None when any ok request lacks its
+    count."""
     distributions: dict[str, Distribution]
-    """metric id -> summary; ids: ttft_s, ttfo_s, tpot_s, itl_s, chunk_gap_s, e2el_s, connect_s, input_tokens,
-    output_tokens. A metric without values is missing here."""
+    """metric id -> summary; ids: ttft_s, ttfo_s, tpot_s, itl_s, chunk_gap_s, e2el_s, connect_s,
+    send_lateness_s, input_tokens, output_tokens. A metric without values is missing here."""
     stalls: int
     achieved_concurrency: float | None
     """Mean number of live sessions over the window (time-weighted)."""
@@ -129,7 +118,8 @@ class ResultRow:
     phases_s: dict[str, float]
     """phase name -> seconds: launch, ready, warmup, replay, evals, collect."""
     files: dict[str, dict[str, object]]
-    """file name in the run folder -> {"sha256": hex, "bytes": n}."""
+    """file name in the run folder -> {"sha256": hex, "bytes": n}; with "prefix": true the hash covers the
+    first n bytes of a file that may go on growing (a log that several points share)."""
     versions: dict[str, object]
     """servemark version, semantics id (metrics.request.DEFINITIONS_ID), schema numbers."""
     schema: int = ROW_SCHEMA

@@ -11,11 +11,12 @@ from pathlib import Path
 from types import TracebackType
 
 from servemark.base.errors import ServemarkError
-from servemark.base.files import disk_error, sha256_file, write_atomic
+from servemark.base.files import disk_error, sha256_file
 from servemark.base.home import Home
-from servemark.evals.io import encode_evals
+from servemark.evals.io import write_evals
 from servemark.launch.engines.protocol import EngineIdentity
 from servemark.plan.points import Point
+from servemark.replay.records_io import read_records
 from servemark.results.build import LoopFigures, RowInputs, build_row
 from servemark.results.row import ResultRow
 from servemark.results.serialize import encode_result, write_result
@@ -26,6 +27,7 @@ from servemark.runs.manifest import cache_state, declared, run_id, utc_now, work
 from servemark.runs.measure import Measured
 from servemark.runs.request import LineRequest
 from servemark.store.database import Store
+from servemark.traces.theory import TheoreticalHit
 
 SAMPLE_S = 1.0
 HASHED = ("manifest.json", "requests.jsonl", "server_metrics.jsonl", "evals.json", "logs/engine.log")
@@ -45,7 +47,9 @@ class MetricsSampler:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
+    ) -> None:
         self._done.set()
         self._thread.join(timeout=10)
 
@@ -82,7 +86,7 @@ def hashes(folder: RunFolder) -> dict[str, dict[str, object]]:
     return found
 
 
-def finish(
+def finish(  # noqa: PLR0917 - all that a row is made from
     request: LineRequest,
     folder: RunFolder,
     line_id: str,
@@ -92,15 +96,18 @@ def finish(
     identity: EngineIdentity,
     other_runs: Sequence[str],
     phases_s: dict[str, float],
+    theory: TheoreticalHit,
 ) -> ResultRow:
     """Build the row of one point from its evidence and write it, last and atomically."""
     if measured.loop is None:
         raise RuntimeError("the point was not measured")
     begun = time.monotonic()
     if request.tasks:
-        write_atomic(folder.file("evals.json"), encode_evals(measured.evals))
+        write_evals(folder.file("evals.json"), measured.evals)
     files = hashes(folder)
     loop = measured.loop
+    # Read back: the row is made from exactly what is kept, to the last digit.
+    records = [record for _, record in read_records(folder.file("requests.jsonl"))]
     inputs = RowInputs(
         run_id=run_id(line_id, point.concurrency),
         line_id=line_id,
@@ -118,18 +125,18 @@ def finish(
         cache_state=cache_state(request),
         gpus_deployed=request.choice.deployment.gpus_total,
         planned_requests=request.workload.requests,
-        records=measured.records,
+        records=records,
         loop=LoopFigures(
             cpu_s=loop.health.cpu_s,
-            chunks=sum(len(r.chunk_s) for r in measured.records if r.phase == "measured"),
+            chunks=sum(len(r.chunk_s) for r in records if r.phase == "measured"),
             loop_lag_p50_s=loop.health.lag_p50_s,
             loop_lag_p99_s=loop.health.lag_p99_s,
             clock_jump_s=measured.clock_jump_s,
         ),
         counters_before=measured.counters_before,
         counters_after=measured.counters_after,
-        theoretical=request.theory.tokens,
-        theoretical_blocks=request.theory.blocks,
+        theoretical=theory.tokens,
+        theoretical_blocks=theory.blocks,
         evals=[outcome.score for outcome in measured.evals],
         expected_evals=[task.id for task in request.tasks],
         other_runs=other_runs,
@@ -140,8 +147,6 @@ def finish(
     row = build_row(inputs)
     write_result(folder.file("result.json"), row)
     return row
-
-
 
 
 def ingest(home: Home, row: ResultRow, folder: Path) -> ServemarkError | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from servemark.base.errors import Layer, ServemarkError
 from servemark.launch.engines.protocol import (
@@ -15,13 +17,16 @@ from servemark.launch.engines.protocol import (
     EngineRequest,
 )
 from servemark.launch.local import LocalLauncher
-from servemark.launch.ports import free_port, require_free
+from servemark.launch.ports import free_port
 from servemark.launch.process import RunningWorker
 from servemark.runs.interrupts import Interrupts
 from servemark.runs.request import LineRequest
 from servemark.runs.view import RunView
+from servemark.traces.template import TemplateTokens
+from servemark.traces.types import Role
 
 STOP_GRACE_S = 5.0
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -49,8 +54,6 @@ class LiveEngine:
         port = self.request.port
         if port is None:
             port = free_port()
-        else:
-            require_free(port)
         self.engine_request = EngineRequest(
             model=self.request.choice.deployment.model_path,
             served_name=self.served_name,
@@ -71,7 +74,7 @@ class LiveEngine:
             self.adapter,
             self.engine_request,
             budget,
-            on_tick=lambda seconds: self.view.waiting(seconds, budget),
+            on_tick=lambda tick: self.view.waiting(tick.elapsed_s, budget),
             cancelled=lambda: self.interrupts.requested,
         )
         self.interrupts.check()
@@ -106,9 +109,10 @@ class LiveEngine:
 
     def identity(self) -> EngineIdentity:
         """What the running server and its files say of themselves."""
-        if self.command is None:
+        command = self.command
+        if command is None:
             raise RuntimeError("the engine was never started")
-        return self.adapter.identity(self.base_url, self.command)
+        return self._asked(lambda: self.adapter.identity(self.base_url, command))
 
     def counters(self) -> EngineCounters | None:
         """The engine's own counters now, or None when it does not answer in time."""
@@ -117,29 +121,38 @@ class LiveEngine:
         except ServemarkError:
             return None
 
-    def tokenize(self, text: str) -> list[int]:
+    def tokenize(self, content: str) -> list[int]:
         """Token ids of a text by the server's own tokenizer."""
+        return self._asked(lambda: self.adapter.tokenize(self.base_url, content))
+
+    def count_prompt(self, messages: Sequence[tuple[Role, str]]) -> int:
+        """Prompt tokens of a chat request as the server counts them."""
+        plain = [{"role": role, "content": content} for role, content in messages]
+        return self._asked(lambda: self.adapter.count_prompt(self.base_url, plain))
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """Ask the server; when it is gone, its own word is the error."""
         try:
-            return self.adapter.tokenize(self.base_url, text)
+            return ask()
         except ServemarkError as error:
             raise self.exited() or error from error
 
-    def context_tokens(self) -> int | None:
-        """Tokens that one request may hold, prompt and reply together, as the server reports it."""
-        value = self.identity().details.get("context_tokens_per_request")
-        return value if isinstance(value, int) else None
 
-
-def require_fits(request: LineRequest, limit: int | None, overhead_tokens: int) -> None:
-    """Stop before replay when the longest request cannot fit one request's context."""
-    longest = max(t.input_tokens + t.output_tokens for s in request.workload.sessions for t in s.turns)
-    if limit is not None and longest + overhead_tokens > limit:
+def require_fits(request: LineRequest, limit: int | None, template: TemplateTokens) -> None:
+    """Stop before replay when the longest request, template and marker included, cannot fit one context."""
+    marked = request.cache_bust != "none"
+    longest = max(
+        template.prompt_tokens(turn, marked=marked) + turn.output_tokens
+        for session in request.workload.sessions
+        for turn in session.turns
+    )
+    if limit is not None and longest > limit:
         raise ServemarkError(
             "runs.context_too_small",
             Layer.INPUT,
             exit_code=2,
             where=str(request.choice.deployment.roles[0].at),
-            longest=longest + overhead_tokens,
+            longest=longest,
             limit=limit,
-            scale=f"{limit / (longest + overhead_tokens):.2f}",
+            scale=f"{limit / longest:.2f}",
         )

@@ -1,13 +1,14 @@
 """A run's folder: manifest first, result last and atomic, and a lock that tells a live run from a dead one.
 
-    manifest.json         what was asked and what is expected; written before anything starts
-    requests.jsonl        one record a request, appended as each ends
-    server_metrics.jsonl  the engine's own counters, sampled
-    evals.json            every sample of every accuracy task
-    logs/engine.log       the engine's output
-    failure.json          why there is no result (absent for a finished run and for a killed one)
-    result.json           the row; written last
-    lock                  held (flock) by the process that writes here; the kernel frees it, also after kill -9
+manifest.json         what was asked and what is expected; written before anything starts
+requests.jsonl        one record a request, appended as each ends
+server_metrics.jsonl  the engine's own counters, sampled
+evals.json            every sample of every accuracy task
+logs/engine.log       the engine's output up to the end of this point
+logs/engine.live.log  the same while it grows; one file for all points of the engine; gone from finished runs
+failure.json          why there is no result (absent for a finished run and for a killed one)
+result.json           the row; written last
+lock                  held (flock) by the process that writes here; the kernel frees it, also after kill -9
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from servemark.results.serialize import read_result
 
 MANIFEST_SCHEMA = 1
 FAILURE_SCHEMA = 1
-RESULT_FILES = ("manifest.json", "requests.jsonl", "server_metrics.jsonl", "evals.json", "logs/engine.log")
+LIVE_LOG = "logs/engine.live.log"
 
 
 class RunState(StrEnum):
@@ -85,7 +86,9 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -112,15 +115,29 @@ class RunFolder:
             write_json(self.path / "failure.json", body)
 
     def share_log(self, source: Path) -> None:
-        """Make another run's engine log appear here too: one deployment serves several points."""
-        target = self.file("logs/engine.log")
-        if target.exists() or not source.exists():
+        """Let the log of the engine that serves several points appear here while it grows."""
+        target = self.file(LIVE_LOG)
+        if target == source or target.exists() or not source.exists():
             return
-        try:
+        with contextlib.suppress(OSError):  # without links the log is copied when the point is collected
             os.link(source, target)
-        except OSError:
+
+    def settle_log(self, source: Path) -> None:
+        """Keep the log as it is now under its final name; what the engine writes later belongs to later points."""
+        target = self.file("logs/engine.log")
+        try:
+            if source.exists():
+                write_atomic(target, source.read_bytes())
+            if source != self.file(LIVE_LOG):
+                self.file(LIVE_LOG).unlink(missing_ok=True)
+        except OSError as error:
+            raise disk_error(error, target) from error
+
+    def drop_live_log(self) -> None:
+        """Take away the growing file of a point that has its settled one. Call when the engine has ended."""
+        if self.file("logs/engine.log").exists():
             with contextlib.suppress(OSError):
-                shutil.copyfile(source, target)
+                self.file(LIVE_LOG).unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: object) -> None:
@@ -204,7 +221,9 @@ def find_run(runs: Path, name: str) -> RunInfo:
     if len(alike) == 1:
         return alike[0]
     if alike:
-        raise input_error("runs.ambiguous", run=name, count=len(alike), some=", ".join(r.run_id for r in alike[:4]))
+        raise input_error(
+            "runs.ambiguous", run=name, count=len(alike), some=", ".join(r.run_id for r in alike[:4])
+        )
     raise input_error("runs.no_such_run", run=name)
 
 

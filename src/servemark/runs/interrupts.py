@@ -28,7 +28,9 @@ class Interrupts:
             self._old[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
+    ) -> None:
         for number, old in self._old.items():
             signal.signal(number, old)  # type: ignore[arg-type]
         self._old.clear()

@@ -10,23 +10,26 @@ from servemark.base.errors import Layer, ServemarkError
 from servemark.base.files import disk_error
 from servemark.base.home import Home
 from servemark.launch.engines.protocol import EngineIdentity
-from servemark.launch.engines.registry import find_adapter
+from servemark.launch.engines.registry import get_adapter
 from servemark.plan.points import Point
+from servemark.replay.prompts import cache_bust_marker
+from servemark.replay.records_io import RecordWriter
 from servemark.results.row import ResultRow
 from servemark.results.serialize import signed_json
-from servemark.replay.records_io import RecordWriter
 from servemark.runs.collect import MetricsSampler, finish, ingest
 from servemark.runs.deploy import LiveEngine, require_fits
-from servemark.runs.folder import RunFolder, RunState, list_runs
+from servemark.runs.folder import LIVE_LOG, RunFolder, RunState, list_runs
 from servemark.runs.interrupts import Interrupts
 from servemark.runs.manifest import manifest, new_line_id, run_id, utc_now
 from servemark.runs.measure import PointJob, measure
 from servemark.runs.request import LineRequest
 from servemark.runs.view import RunView
+from servemark.traces.template import measure_template
 from servemark.traces.text import TextMaker, build_word_table
+from servemark.traces.theory import TheoreticalHit, theoretical_hit
 
-OVERHEAD_TOKENS = 64
-"""Room for a chat template and a marker when a prompt is checked against the context; the exact overhead is small."""
+TEXT_SEED = "servemark"
+"""Fixed, so that equal workloads send equal bytes on every machine and day."""
 
 
 @dataclass(slots=True)
@@ -62,6 +65,7 @@ class _Line:
     folders: dict[int, RunFolder] = field(default_factory=dict)
     started: dict[int, str] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
+    theory: TheoreticalHit | None = None
 
 
 def run_line(request: LineRequest, home: Home, view: RunView) -> LineOutcome:
@@ -69,7 +73,7 @@ def run_line(request: LineRequest, home: Home, view: RunView) -> LineOutcome:
 
     Raises ServemarkError only when not even the first folder can be made.
     """
-    adapter = find_adapter(request.choice.deployment.engine, str(request.choice.deployment.at))
+    adapter = get_adapter(request.choice.deployment.engine)
     adapter.check_installed()
     line_id = new_line_id(request.choice.arm.key)
     line = _Line(request, home, view, LineOutcome(line_id), Interrupts())
@@ -82,10 +86,11 @@ def run_line(request: LineRequest, home: Home, view: RunView) -> LineOutcome:
             request=request,
             adapter=adapter,
             served_name=line_id,
-            log_path=first.file("logs/engine.log"),
+            log_path=first.file(LIVE_LOG),
             view=view,
             interrupts=line.interrupts,
         )
+        stack.callback(_drop_live_logs, line)
         stack.callback(engine.stop)
         try:
             _points(line, engine)
@@ -95,7 +100,9 @@ def run_line(request: LineRequest, home: Home, view: RunView) -> LineOutcome:
             _fail_rest(line, disk_error(error, home.root))
         except BaseException as error:
             # Whatever it is, the folders must not claim that the run is still going on; then it is shown.
-            _fail_rest(line, ServemarkError("runs.bug", Layer.RESULTS, problem=f"{type(error).__name__}: {error}"))
+            _fail_rest(
+                line, ServemarkError("runs.bug", Layer.RESULTS, problem=f"{type(error).__name__}: {error}")
+            )
             raise
     return line.outcome
 
@@ -119,14 +126,17 @@ def _make_folders(line: _Line, stack: contextlib.ExitStack) -> None:
 def _points(line: _Line, engine: LiveEngine) -> None:
     _note_others(line)
     engine.start()
-    first = next(iter(line.folders.values()))
     for folder in line.folders.values():
-        folder.share_log(first.file("logs/engine.log"))
+        folder.share_log(engine.log_path)
     line.interrupts.check()
     identity = engine.identity()
-    limit = identity.details.get("context_tokens_per_request")
-    require_fits(line.request, limit if isinstance(limit, int) else None, OVERHEAD_TOKENS)
-    text = TextMaker(build_word_table(engine.tokenize))
+    words = build_word_table(engine.tokenize)
+    text = TextMaker(words, TEXT_SEED)
+    marker = cache_bust_marker(line.outcome.line_id, "session") if line.request.cache_bust != "none" else ""
+    template = measure_template(engine.count_prompt, words[0], len(engine.tokenize(marker)))
+    line.theory = theoretical_hit(line.request.workload, line.request.cache_bust, template)
+    limit = identity.details.get("ctx_tokens_per_slot")
+    require_fits(line.request, limit if isinstance(limit, int) else None, template)
     for number, point in enumerate(line.request.points):
         if line.request.cold and number > 0:
             engine.restart()
@@ -156,6 +166,7 @@ def _one_point(
         measured = measure(job)
     line.view.phase("collect", point.concurrency)
     _note_others(line)
+    folder.settle_log(engine.log_path)
     row = finish(
         line.request,
         folder,
@@ -166,6 +177,7 @@ def _one_point(
         identity,
         sorted(line.others),
         dict(engine.phases_s),
+        line.theory or line.request.theory,
     )
     line.outcome.done.append(folder.path)
     line.outcome.rows.append(row)
@@ -185,6 +197,11 @@ def _fail_rest(line: _Line, error: ServemarkError) -> None:
         if folder.path not in line.outcome.done:
             folder.fail(error, now)
             line.view.point_failed(concurrency, error)
+
+
+def _drop_live_logs(line: _Line) -> None:
+    for folder in line.folders.values():
+        folder.drop_live_log()
 
 
 def _note_others(line: _Line) -> None:

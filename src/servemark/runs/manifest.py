@@ -6,6 +6,7 @@ import os
 import secrets
 from datetime import UTC, datetime
 
+from servemark.launch.engines.registry import FRAMEWORKS
 from servemark.plan.points import Point
 from servemark.runs.host import host_facts, package_versions, versions
 from servemark.runs.request import LineRequest
@@ -40,7 +41,7 @@ def declared(request: LineRequest) -> dict[str, object]:
         "image": choice.arm.image,
         "container": choice.deployment.container,
         "framework": choice.arm.framework,
-        "engine": choice.deployment.engine,
+        "engine": FRAMEWORKS.get(choice.deployment.engine, choice.deployment.engine),
         "engine_version": version,
         "hardware": choice.arm.runner,
         "gpus": choice.deployment.gpus_total,
@@ -52,13 +53,7 @@ def declared(request: LineRequest) -> dict[str, object]:
 
 def workload_facts(request: LineRequest) -> dict[str, object]:
     """The workload as manifest and row keep it: id, how to make it again, sizes."""
-    facts = describe(request.workload)
-    return {
-        "id": request.workload.id,
-        "name": request.workload.name,
-        "source": request.workload.source,
-        **facts,
-    }
+    return describe(request.workload)
 
 
 def cache_state(request: LineRequest) -> dict[str, object]:
@@ -87,7 +82,9 @@ def manifest(request: LineRequest, line_id: str, point: Point, created: str) -> 
         "cache_state": cache_state(request),
         "expected": {
             "requests": request.workload.requests,
-            "evals": [{"task": task.id, "version": task.version, "n": len(task.items)} for task in request.tasks],
+            "evals": [
+                {"task": task.id, "version": task.version, "n": len(task.items)} for task in request.tasks
+            ],
             "files": ["requests.jsonl", "server_metrics.jsonl", "logs/engine.log", "result.json"]
             + (["evals.json"] if request.tasks else []),
             "line_runs": [run_id(line_id, p.concurrency) for p in request.points],

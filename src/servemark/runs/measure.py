@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from servemark.base.errors import Layer, ServemarkError
-from servemark.evals.runner import TaskOutcome, run_task
-from servemark.evals.tasks import EvalItem
+from servemark.evals.runner import EvalSample, TaskOutcome, run_task
+from servemark.evals.tasks import EvalPrompt, EvalTask
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.replay.client import ChatRequest, Client, Target, run
 from servemark.replay.loop import LoopOutcome, LoopPlan, StopSignal, run_closed_loop
@@ -22,14 +22,12 @@ from servemark.runs.view import RunView
 from servemark.traces.text import TextMaker
 
 WATCH_S = 0.1
-EVAL_MAX_TOKENS = 16
 
 
 @dataclass(slots=True)
 class Measured:
     """What one point gave. Clocks: wall and monotonic seconds at both ends, to notice a jump."""
 
-    records: list[RequestRecord] = field(default_factory=list)
     loop: LoopOutcome | None = None
     evals: list[TaskOutcome] = field(default_factory=list)
     counters_before: EngineCounters | None = None
@@ -96,7 +94,6 @@ async def _measure(job: PointJob) -> Measured:
     silence = _Silence(job.concurrency)
 
     def sink(record: RequestRecord) -> None:
-        out.records.append(record)
         job.keep(record)
         silence.note(record)
 
@@ -159,11 +156,40 @@ async def _warm_up(job: PointJob, client: Client, sink: Callable[[RequestRecord]
 async def _evaluate(
     job: PointJob,
     client: Client,
-    task: object,
+    task: EvalTask,
     sink: Callable[[RequestRecord], None],
     stop: StopSignal,
 ) -> TaskOutcome:
-    raise RuntimeError
+    """One accuracy task against the same endpoint; its records are kept, and never enter the window."""
+
+    async def send(prompt: EvalPrompt) -> RequestRecord:
+        record = await client.send(
+            ChatRequest(
+                id=f"{task.id}/{prompt.item}/{prompt.attempt}",
+                session=f"eval-{task.id}",
+                turn=0,
+                phase="eval",
+                messages=[{"role": role, "content": content} for role, content in prompt.messages],
+                max_tokens=prompt.max_tokens,
+                temperature=prompt.temperature,
+                stop=list(prompt.stop),
+                keep_text=True,
+            )
+        )
+        sink(record)
+        return record
+
+    correct = 0
+
+    def on_item(sample: EvalSample, done: int, total: int) -> None:
+        nonlocal correct
+        correct += sample.correct
+        job.view.eval_progress(task.id, done, total, correct)
+
+    ended = asyncio.Event()
+    concurrency = job.request.choice.deployment.benchmark.eval_concurrency
+    with stop.watched(ended.set):
+        return await run_task(task, send, concurrency, on_item, ended)
 
 
 @contextlib.asynccontextmanager

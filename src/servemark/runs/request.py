@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from servemark.base.errors import input_error
+from servemark.base.errors import ServemarkError, input_error
 from servemark.base.files import sha256_file
 from servemark.catalog.selector import parse_selector
 from servemark.catalog.yaml_nodes import read_yaml
 from servemark.evals.registry import find_task
 from servemark.evals.tasks import EvalTask
 from servemark.plan.points import Choice, Point, choose, points
-from servemark.traces.generator import generate, parse_recipe
-from servemark.traces.mooncake import load_workload
+from servemark.traces.chains import DEFAULT_THINK_SCALE, mooncake_workload
+from servemark.traces.generator import generate
+from servemark.traces.recipe import AgenticRecipe, recipe_problems
 from servemark.traces.theory import TheoreticalHit, theoretical_hit
 from servemark.traces.types import CacheBust, Workload
 
@@ -100,11 +101,12 @@ def _one_local_worker(choice: Choice) -> None:
 def _workload(choice: Choice, options: RunOptions) -> tuple[Workload, dict[str, dict[str, object]]]:
     bench = choice.deployment.benchmark
     if options.trace is not None:
-        workload = load_workload(
+        think = DEFAULT_THINK_SCALE if options.scale_think is None else options.scale_think
+        workload = mooncake_workload(
             options.trace,
             sessions=options.sessions,
             scale_lengths=options.scale_lengths,
-            think_scale=options.scale_think if options.scale_think is not None else 0.0,
+            think_scale=think,
         )
         return workload, {options.trace.name: _hashed(options.trace)}
     if bench.workload is None:
@@ -114,10 +116,20 @@ def _workload(choice: Choice, options: RunOptions) -> tuple[Workload, dict[str, 
     node, problems = read_yaml(path, shown)
     if problems:
         raise problems[0].error()
-    recipe = parse_recipe(node.plain(), shown)
+    plain = node.plain()
+    content = plain if isinstance(plain, dict) else {}
+    wrong = recipe_problems(content, shown)
+    if wrong:
+        raise wrong[0] if len(wrong) == 1 else _together(wrong)
+    recipe = AgenticRecipe.from_mapping(content, shown)
     if options.scale_think is not None:
         recipe = replace(recipe, think_scale=options.scale_think)
     return generate(recipe), {shown: _hashed(path)}
+
+
+def _together(wrong: list[ServemarkError]) -> ServemarkError:
+    lines = "\n".join(f"  {problem.what()}" for problem in wrong)
+    return input_error("catalog.problems", count=len(wrong), lines=lines)
 
 
 def _suite_files(choice: Choice) -> dict[str, dict[str, object]]:

@@ -33,7 +33,7 @@ class RunView(Protocol):
     def point_failed(self, concurrency: int, error: ServemarkError) -> None:
         """A point has no result."""
 
-    def note(self, key: str, **values: object) -> None:
+    def note(self, key: str, /, **values: object) -> None:
         """A message worth a line while the run goes on."""
 
 
@@ -61,5 +61,5 @@ class SilentView:
     def point_failed(self, concurrency: int, error: ServemarkError) -> None:
         """Ignored."""
 
-    def note(self, key: str, **values: object) -> None:
+    def note(self, key: str, /, **values: object) -> None:
         """Ignored."""

@@ -42,7 +42,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One session tree (no sub-agents yet): turns are sent in order, each after the reply to the one before."""
+    """One session tree (no sub-agents yet): turns go out in order, each after the reply to the one before."""
 
     id: str
     turns: tuple[Turn, ...]

@@ -1,1 +1,3 @@
-"""Engine adapters: each turns a role into argv and env, and says how its server shows health, identity and counters."""
+"""Engine adapters: each turns a role into argv and env, and says how its server shows health, identity and
+counters.
+"""

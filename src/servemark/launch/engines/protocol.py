@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -60,7 +60,8 @@ class EngineAdapter(Protocol):
     name: str
 
     def check_installed(self) -> None:
-        """Raise ServemarkError (layer install or model) naming the command that mends it; import nothing heavy."""
+        """Raise ServemarkError (layer install or model) naming the command that mends it; import nothing
+        heavy."""
 
     def command(self, request: EngineRequest) -> EngineCommand:
         """argv and env for one worker; raises ServemarkError for a model file that is missing or truncated."""
@@ -76,3 +77,10 @@ class EngineAdapter(Protocol):
 
     def failure_hint(self, log_tail: str) -> tuple[str, dict[str, object]] | None:
         """Message key and values for a known failure signature in a log, else None."""
+
+    def tokenize(self, base_url: str, content: str) -> list[int]:
+        """Token ids of a text by the server's own tokenizer; ServemarkError (layer engine) when it cannot."""
+
+    def count_prompt(self, base_url: str, messages: Sequence[Mapping[str, object]]) -> int:
+        """Prompt tokens of a chat request as the server will count them: its template and the reply's opening
+        included."""

@@ -1,0 +1,269 @@
+"""Every metric once, as data: unit, direction, formula, denominator, what it needs.
+
+Labels, definitions and formulas in words are messages: `metrics.<id>.label`, `.definition`, `.formula`, in
+both languages. Where a value lies in the row, and how a rate is made of stored figures, is here;
+`metrics.derive` evaluates it. Nothing else may know a metric's name, unit or formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from servemark.metrics.request import DEFINITIONS_ID
+
+
+class Better(StrEnum):
+    """Which way is better; NEITHER for a property of the workload or the instrument."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    NEITHER = "neither"
+
+
+class Kind(StrEnum):
+    """DISTRIBUTION: a stored summary of many values. SCALAR: one stored figure. TASK: one figure an accuracy
+    task. DERIVED: made from stored figures when read, never stored."""
+
+    DISTRIBUTION = "distribution"
+    SCALAR = "scalar"
+    TASK = "task"
+    DERIVED = "derived"
+
+
+class Unit(StrEnum):
+    """Units as they are printed; every one is named in the ids that carry it."""
+
+    SECONDS = "s"
+    MICROSECONDS = "µs"
+    TOKENS = "tokens"
+    REQUESTS = "requests"
+    SESSIONS = "sessions"
+    GPUS = "GPUs"
+    COUNT = "count"
+    SHARE = "share"
+    TOKENS_PER_S = "tok/s"
+    TOKENS_PER_S_PER_USER = "tok/s/user"
+    TOKENS_PER_S_PER_GPU = "tok/s/GPU"
+    REQUESTS_PER_S = "req/s"
+    REQUESTS_PER_S_PER_GPU = "req/s/GPU"
+
+
+class Denominator(StrEnum):
+    """What a figure is divided by; one denominator for every headline per-GPU figure: all GPUs deployed."""
+
+    NONE = "none"
+    WINDOW = "window_s"
+    GPUS_DEPLOYED = "gpus_deployed"
+    TOKEN = "token"  # noqa: S105 - what latency per token is divided by
+    REQUESTS = "requests"
+    PROMPT_TOKENS = "prompt_tokens"
+    ITEMS = "items"
+    CHUNK = "chunk"
+
+
+class Need(StrEnum):
+    """What must have been recorded for the metric to exist; names the reason when it is absent."""
+
+    ALWAYS = "always"
+    CONTENT = "content"
+    TEXT = "text"
+    STREAMING = "streaming"
+    USAGE = "usage"
+    CHUNK_USAGE = "chunk_usage"
+    NEW_CONNECTION = "new_connection"
+    SCHEDULE = "schedule"
+    WINDOW = "window"
+    GPUS = "gpus"
+    THEORY = "theory"
+    CACHED_USAGE = "cached_usage"
+    ENGINE_COUNTERS = "engine_counters"
+    EVAL = "eval"
+    CLIENT = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """scale x sum(over) / (sum(under) x product(per)). Parts are dotted fields of the row; `{q}` stands for
+    the statistic that the address asks for. An empty `over` means 1. Any absent part makes the ratio
+    absent."""
+
+    over: tuple[str, ...]
+    under: tuple[str, ...]
+    per: tuple[str, ...] = ()
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. `field` is its dotted place in the row (DISTRIBUTION, SCALAR, TASK), `ratio` its making
+    (DERIVED).
+
+    `inverse_of` names the latency whose q-th percentile gives this rate's: what q % of requests reach or
+    beat.
+    """
+
+    id: str
+    unit: Unit
+    better: Better
+    kind: Kind
+    need: Need = Need.ALWAYS
+    denominator: Denominator = Denominator.NONE
+    field: str = ""
+    ratio: Ratio | None = None
+    inverse_of: str | None = None
+    definition_id: str = DEFINITIONS_ID
+
+    @property
+    def label_key(self) -> str:
+        """Message key of the short name."""
+        return f"metrics.{self.id}.label"
+
+    @property
+    def definition_key(self) -> str:
+        """Message key of the sentence that says what it means."""
+        return f"metrics.{self.id}.definition"
+
+    @property
+    def formula_key(self) -> str:
+        """Message key of the formula in words."""
+        return f"metrics.{self.id}.formula"
+
+    @property
+    def has_statistics(self) -> bool:
+        """True when an address must say which percentile (or mean, min, max) is meant."""
+        return self.kind is Kind.DISTRIBUTION or self.inverse_of is not None
+
+
+PERCENTILE_STATISTICS = ("p50", "p75", "p90", "p95", "p99")
+DISTRIBUTION_STATISTICS = (*PERCENTILE_STATISTICS, "mean", "std", "min", "max", "n")
+FLIPPED = {"min": "max", "max": "min"}
+"""The slowest request (max TPOT) has the lowest rate: a rate's min is made from the latency's max."""
+
+
+def _spread(name: str, unit: Unit, better: Better, need: Need) -> Metric:
+    per = Denominator.TOKEN if name in {"tpot_s", "itl_s"} else Denominator.NONE
+    return Metric(name, unit, better, Kind.DISTRIBUTION, need, per, field=f"distributions.{name}")
+
+
+def _count(outcome: str, better: Better) -> Metric:
+    return Metric(f"requests_{outcome}", Unit.REQUESTS, better, Kind.SCALAR, field=f"counts.{outcome}")
+
+
+def _rate(name: str, over: tuple[str, ...], unit: Unit, per_gpu: bool) -> Metric:
+    return Metric(
+        f"{name}_per_s_per_gpu" if per_gpu else f"{name}_per_s",
+        unit,
+        Better.HIGHER,
+        Kind.DERIVED,
+        Need.GPUS if per_gpu else Need.WINDOW,
+        Denominator.GPUS_DEPLOYED if per_gpu else Denominator.WINDOW,
+        ratio=Ratio(over, ("window_s",), ("gpus_deployed",) if per_gpu else ()),
+    )
+
+
+def _share(name: str, source: str, better: Better, need: Need) -> Metric:
+    return Metric(
+        name, Unit.SHARE, better, Kind.SCALAR, need, Denominator.PROMPT_TOKENS, field=f"cache.{source}"
+    )
+
+
+_S, _T, _LOW, _HIGH, _NONE = Unit.SECONDS, Unit.TOKENS, Better.LOWER, Better.HIGHER, Better.NEITHER
+_OUTCOMES = ("ok", "error", "timeout", "incomplete", "cancelled")
+_TOKEN_SUMS = {
+    "output_tokens": ("tokens.output",),
+    "input_tokens": ("tokens.input",),
+    "total_tokens": ("tokens.input", "tokens.output"),
+}
+
+_LATENCIES = (
+    _spread("ttft_s", _S, _LOW, Need.CONTENT),
+    _spread("ttfo_s", _S, _LOW, Need.TEXT),
+    _spread("tpot_s", _S, _LOW, Need.USAGE),
+    _spread("itl_s", _S, _LOW, Need.CHUNK_USAGE),
+    _spread("chunk_gap_s", _S, _LOW, Need.STREAMING),
+    _spread("e2el_s", _S, _LOW, Need.CONTENT),
+    _spread("connect_s", _S, _LOW, Need.NEW_CONNECTION),
+    _spread("send_lateness_s", _S, _LOW, Need.SCHEDULE),
+    _spread("input_tokens", _T, _NONE, Need.USAGE),
+    _spread("output_tokens", _T, _NONE, Need.USAGE),
+)
+
+_RATES = (
+    Metric(
+        "interactivity",
+        Unit.TOKENS_PER_S_PER_USER,
+        _HIGH,
+        Kind.DERIVED,
+        Need.USAGE,
+        ratio=Ratio((), ("distributions.tpot_s.{q}",)),
+        inverse_of="tpot_s",
+    ),
+    *(
+        _rate(name, over, Unit.TOKENS_PER_S_PER_GPU if gpu else Unit.TOKENS_PER_S, gpu)
+        for gpu in (False, True)
+        for name, over in _TOKEN_SUMS.items()
+    ),
+    _rate("requests", ("counts.ok",), Unit.REQUESTS_PER_S, False),
+    _rate("requests", ("counts.ok",), Unit.REQUESTS_PER_S_PER_GPU, True),
+)
+
+_WORK = (
+    Metric("concurrency", Unit.SESSIONS, _NONE, Kind.SCALAR, field="concurrency"),
+    Metric(
+        "achieved_concurrency", Unit.SESSIONS, _NONE, Kind.SCALAR, Need.WINDOW, field="achieved_concurrency"
+    ),
+    Metric("gpus_deployed", Unit.GPUS, _NONE, Kind.SCALAR, field="gpus_deployed"),
+    Metric("window_s", _S, _NONE, Kind.SCALAR, Need.WINDOW, field="window_s"),
+    _count("planned", _NONE),
+    _count("ok", _HIGH),
+    *(_count(outcome, _LOW) for outcome in _OUTCOMES[1:]),
+    Metric(
+        "error_rate",
+        Unit.SHARE,
+        _LOW,
+        Kind.DERIVED,
+        Need.WINDOW,
+        Denominator.REQUESTS,
+        ratio=Ratio(
+            tuple(f"counts.{each}" for each in _OUTCOMES[1:]), tuple(f"counts.{each}" for each in _OUTCOMES)
+        ),
+    ),
+    *(
+        Metric(
+            f"{name}_tokens_total",
+            _T,
+            _NONE,
+            Kind.SCALAR,
+            Need.CACHED_USAGE if name == "cached" else Need.USAGE,
+            field=f"tokens.{name}",
+        )
+        for name in ("input", "output", "cached")
+    ),
+    Metric("stalls", Unit.COUNT, _LOW, Kind.SCALAR, field="stalls"),
+    _share("cache_hit_theoretical", "theoretical", _NONE, Need.THEORY),
+    _share("cache_hit_theoretical_blocks", "theoretical_blocks", _NONE, Need.THEORY),
+    _share("cache_hit_usage", "usage", _HIGH, Need.CACHED_USAGE),
+    _share("cache_hit_engine", "engine", _HIGH, Need.ENGINE_COUNTERS),
+    Metric("eval_score", Unit.SHARE, _HIGH, Kind.TASK, Need.EVAL, Denominator.ITEMS, field="score"),
+)
+
+_CLIENT = (
+    Metric("client_loop_lag_p50_s", _S, _LOW, Kind.SCALAR, Need.CLIENT, field="client.loop_lag_p50_s"),
+    Metric("client_loop_lag_p99_s", _S, _LOW, Kind.SCALAR, Need.CLIENT, field="client.loop_lag_p99_s"),
+    Metric("client_cpu_s", _S, _LOW, Kind.SCALAR, Need.CLIENT, field="client.cpu_s"),
+    Metric("client_chunks", Unit.COUNT, _NONE, Kind.SCALAR, Need.CLIENT, field="client.chunks"),
+    Metric(
+        "client_cpu_us_per_chunk",
+        Unit.MICROSECONDS,
+        _LOW,
+        Kind.DERIVED,
+        Need.CLIENT,
+        Denominator.CHUNK,
+        ratio=Ratio(("client.cpu_s",), ("client.chunks",), scale=1e6),
+    ),
+)
+
+METRICS: Mapping[str, Metric] = {metric.id: metric for metric in (*_RATES, *_LATENCIES, *_WORK, *_CLIENT)}
+"""All metrics by id, in the order in which lists and tables show them."""

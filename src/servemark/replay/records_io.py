@@ -1,0 +1,189 @@
+"""`requests.jsonl`: one record a line, written as each request ends, read back with its line numbers.
+
+Times are rounded to a microsecond. A line is whole only with its line end: whoever is killed while writing
+leaves at most one line without it, and every line before that one is good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from servemark.base.errors import ServemarkError, input_error
+from servemark.base.files import disk_error
+from servemark.replay.record import RECORD_SCHEMA, RequestRecord
+
+MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+"""No record is longer: the longest reply a client accepts has about a million events of ten characters
+each."""
+
+_DIGITS: Final = 6
+_TIMES: Final = ("intended_send_s", "connect_s", "start_s", "first_byte_s", "first_text_s", "end_s")
+_COUNTS: Final = (
+    "requested_output_tokens",
+    "expected_input_tokens",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+)
+
+
+class _Head(msgspec.Struct):
+    schema: int
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(RequestRecord).decode
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+def encode_record(record: RequestRecord) -> bytes:
+    """The record as one line of JSON with its line end. The record itself is not changed."""
+    fields = {name: getattr(record, name) for name in RequestRecord.__slots__}
+    for name in _TIMES:
+        value = fields[name]
+        if value is not None:
+            fields[name] = round(value, _DIGITS)
+    fields["chunk_s"] = [round(at, _DIGITS) for at in record.chunk_s]
+    return _encode(fields) + b"\n"
+
+
+def decode_record(line: bytes, where: str) -> RequestRecord:
+    """A record out of its line. Raises ServemarkError (layer input) at `where` for another schema or bad
+    content."""
+    try:
+        schema = _decode_head(line).schema
+        if schema != RECORD_SCHEMA:
+            raise input_error("replay.record_schema", where=where, found=schema, known=RECORD_SCHEMA)
+        record = _decode(line)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise input_error("replay.record_bad", where=where, reason=str(error)) from None
+    reason = _contradiction(record)
+    if reason is not None:
+        raise input_error("replay.record_bad", where=where, reason=reason)
+    return record
+
+
+def read_records(path: Path, *, allow_torn_tail: bool = False) -> Iterator[tuple[int, RequestRecord]]:
+    """(line number, record) of each line, in order, without holding the file in memory.
+
+    Raises ServemarkError naming file:line for the first bad line: `replay.record_torn` when it is a last
+    line without its line end (the writer was killed), `replay.record_bad`, `replay.record_schema` or
+    `replay.record_too_long` otherwise. With `allow_torn_tail` such a last line is left out; `has_torn_tail`
+    tells whether there is one.
+    """
+    try:
+        with path.open("rb") as stream:
+            number = 0
+            while line := stream.readline(MAX_LINE_BYTES + 1):
+                number += 1
+                where = f"{path}:{number}"
+                if len(line) > MAX_LINE_BYTES:
+                    raise input_error("replay.record_too_long", where=where, limit=MAX_LINE_BYTES)
+                if not line.endswith(b"\n"):
+                    if allow_torn_tail:
+                        return
+                    raise input_error("replay.record_torn", where=where)
+                yield number, decode_record(line, where)
+    except OSError as error:
+        raise input_error("replay.records_unreadable", path=path, reason=error.strerror or error) from None
+
+
+def has_torn_tail(path: Path) -> bool:
+    """True when the last line lacks its line end. Raises ServemarkError when the file cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            if stream.seek(0, os.SEEK_END) == 0:
+                return False
+            stream.seek(-1, os.SEEK_END)
+            return stream.read(1) != b"\n"
+    except OSError as error:
+        raise input_error("replay.records_unreadable", path=path, reason=error.strerror or error) from None
+
+
+class RecordWriter:
+    """Appends records to a file, each handed to the system before `write` returns, so that a killed process
+    loses none that had ended. Fit to be the sink of a loop. Context manager; leaving it forces the file to
+    the disk. Raises ServemarkError when the file cannot be opened or ends in a torn line, on which nothing
+    must be built.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._size = 0
+        self.count = 0
+        try:
+            if path.exists() and has_torn_tail(path):
+                raise input_error("replay.record_torn", where=str(path))
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._size = os.fstat(self._file).st_size
+        except OSError as error:
+            raise disk_error(error, path) from error
+
+    def write(self, record: RequestRecord) -> None:
+        """Append one record. Raises ServemarkError (layer home) when the disk refuses; what had been
+        written of the line is taken back then, as far as the disk allows.
+        """
+        line = encode_record(record)
+        rest = memoryview(line)
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._size)
+            raise disk_error(error, self._path) from error
+        self._size += len(line)
+        self.count += 1
+
+    def close(self) -> None:
+        """Force to the disk and close. Raises ServemarkError (layer home) when the disk refuses."""
+        if self._file < 0:
+            return
+        file, self._file = self._file, -1
+        try:
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # what has no disk behind it cannot be forced to one
+                raise disk_error(error, self._path) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except ServemarkError:
+            if error is None:  # the first error is the one to tell
+                raise
+
+
+def _contradiction(record: RequestRecord) -> str | None:
+    """What makes a well-typed record impossible, as field and value; None when nothing does."""
+    for name in _TIMES:
+        value = getattr(record, name)
+        if value is not None and not math.isfinite(value):
+            return f"{name}={value}"
+    if any(later < earlier for earlier, later in pairwise(record.chunk_s)):
+        return "chunk_s descends"
+    for name in _COUNTS:
+        count = getattr(record, name)
+        if count is not None and count < 0:
+            return f"{name}={count}"
+    if record.chunk_tokens is not None and len(record.chunk_tokens) != len(record.chunk_s):
+        return f"len(chunk_tokens)={len(record.chunk_tokens)}, len(chunk_s)={len(record.chunk_s)}"
+    return None

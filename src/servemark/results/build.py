@@ -1,0 +1,217 @@
+"""Raw records and what surrounded them -> one result row. Pure: reads no file, asks no clock."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from servemark.launch.engines.protocol import EngineCounters
+from servemark.metrics.accuracy import EvalScore
+from servemark.metrics.request import DEFINITIONS_ID
+from servemark.replay.record import RECORD_SCHEMA, RequestRecord
+from servemark.results import measures
+from servemark.results.doubts import Facts, counters_went_back, doubts, is_client_limited
+from servemark.results.row import (
+    ROW_SCHEMA,
+    CacheFigures,
+    ClientHealth,
+    Counts,
+    ResultRow,
+    RunStatus,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFigures:
+    """The client watching itself over the measured window. CPU is user + system seconds of the client
+    process."""
+
+    cpu_s: float
+    chunks: int
+    loop_lag_p50_s: float | None = None
+    loop_lag_p99_s: float | None = None
+    clock_jump_s: float | None = None
+    """Largest step of the wall clock against the monotonic one; None when it stayed within its tolerance."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowInputs:
+    """Everything a row is made from.
+
+    `records` are all of the point, warm-up and evals included, best as read back from requests.jsonl: it
+    keeps times to the microsecond, and a row made from it can be made again to the last digit.
+    """
+
+    run_id: str
+    line_id: str
+    point_id: str
+    series_id: str
+    suite: str
+    arm: str
+    concurrency: int
+    started_utc: str
+    finished_utc: str
+    identity: Mapping[str, object]
+    declared: Mapping[str, object]
+    observed: Mapping[str, object]
+    workload: Mapping[str, object]
+    cache_state: Mapping[str, object]
+    gpus_deployed: int
+    planned_requests: int
+    """Requests of the measured window, written down before the run."""
+    records: Sequence[RequestRecord]
+    loop: LoopFigures
+    counters_before: EngineCounters | None = None
+    """Read just before and just after the measured window: evals must not lie between them."""
+    counters_after: EngineCounters | None = None
+    engine_restarts: int = 0
+    theoretical: float | None = None
+    theoretical_blocks: float | None = None
+    evals: Sequence[EvalScore] = ()
+    expected_evals: Sequence[str] = ()
+    other_runs: Sequence[str] = ()
+    """Ids of other runs that were active on this host at any moment of this one."""
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    files: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    versions: Mapping[str, object] = field(default_factory=dict)
+    status: RunStatus = "complete"
+
+
+def counts_of(records: Sequence[RequestRecord], planned: int) -> Counts:
+    """Measured requests by outcome."""
+    by = Counter(record.outcome for record in records)
+    return Counts(planned, by["ok"], by["error"], by["timeout"], by["incomplete"], by["cancelled"])
+
+
+def engine_cache_share(before: EngineCounters | None, after: EngineCounters | None) -> float | None:
+    """Cached / all prompt tokens between two readings of the engine's counters; None where it cannot be
+    known."""
+    if before is None or after is None or counters_went_back(before, after):
+        return None
+    readings = (
+        before.prompt_tokens,
+        after.prompt_tokens,
+        before.cached_prompt_tokens,
+        after.cached_prompt_tokens,
+    )
+    known = [reading for reading in readings if reading is not None and math.isfinite(reading)]
+    if len(known) < len(readings):
+        return None
+    prompt0, prompt1, cached0, cached1 = known
+    return (cached1 - cached0) / (prompt1 - prompt0) if prompt1 > prompt0 else None
+
+
+def _a_share(value: float | None) -> float | None:
+    """A share, or None for what cannot be one: the server counts something else, which is said as a doubt."""
+    return value if value is not None and 0 <= value <= 1 else None
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _observed(inputs: RowInputs) -> dict[str, object]:
+    """What was observed, with the counter readings that the engine's cache share is made from."""
+    observed = dict(inputs.observed)
+    readings = {"before": inputs.counters_before, "after": inputs.counters_after}
+    kept = {
+        when: {
+            "prompt_tokens": _finite(counters.prompt_tokens),
+            "cached_prompt_tokens": _finite(counters.cached_prompt_tokens),
+            "generated_tokens": _finite(counters.generated_tokens),
+        }
+        for when, counters in readings.items()
+        if counters is not None
+    }
+    if kept:
+        observed["engine_counters"] = kept
+    return observed
+
+
+def _facts(inputs: RowInputs) -> Facts:
+    """The figures of the measured window."""
+    measured, ok = measures.measured(inputs.records), measures.only_ok(inputs.records)
+    window = measures.window_s(measured)
+    mean_sessions, peak = measures.live_sessions(measured)
+    loop = inputs.loop
+    usage_share = measures.usage_cache_share(ok)
+    engine_share = engine_cache_share(inputs.counters_before, inputs.counters_after)
+    limited = is_client_limited(loop.loop_lag_p99_s, loop.cpu_s, window)
+    return Facts(
+        concurrency=inputs.concurrency,
+        counts=counts_of(measured, inputs.planned_requests),
+        window_s=window,
+        ok=ok,
+        measured=measured,
+        distributions=measures.distributions(ok),
+        stalls=sum(measures.stalls_of(record) for record in ok),
+        achieved_concurrency=mean_sessions,
+        peak_sessions=peak,
+        cache=CacheFigures(
+            theoretical=inputs.theoretical,
+            theoretical_blocks=inputs.theoretical_blocks,
+            usage=_a_share(usage_share),
+            engine=_a_share(engine_share),
+        ),
+        client=ClientHealth(loop.loop_lag_p50_s, loop.loop_lag_p99_s, loop.cpu_s, loop.chunks, limited),
+        evals=tuple(inputs.evals),
+        expected_evals=tuple(inputs.expected_evals),
+        other_runs=tuple(inputs.other_runs),
+        clock_jump_s=loop.clock_jump_s,
+        engine_restarts=inputs.engine_restarts,
+        counters_before=inputs.counters_before,
+        counters_after=inputs.counters_after,
+        raw_usage_share=usage_share,
+        raw_engine_share=engine_share,
+    )
+
+
+def build_row(inputs: RowInputs) -> ResultRow:
+    """Summarise one run. Latencies come from ok requests only, counts from all, sums are None when any part
+    is.
+
+    Raises nothing: what is missing is absent in the row and, where it casts doubt, a warning.
+    """
+    facts = _facts(inputs)
+    return ResultRow(
+        run_id=inputs.run_id,
+        line_id=inputs.line_id,
+        point_id=inputs.point_id,
+        series_id=inputs.series_id,
+        suite=inputs.suite,
+        arm=inputs.arm,
+        concurrency=inputs.concurrency,
+        status=inputs.status,
+        started_utc=inputs.started_utc,
+        finished_utc=inputs.finished_utc,
+        identity=dict(inputs.identity),
+        declared=dict(inputs.declared),
+        observed=_observed(inputs),
+        workload=dict(inputs.workload),
+        cache_state=dict(inputs.cache_state),
+        gpus_deployed=inputs.gpus_deployed,
+        counts=facts.counts,
+        window_s=facts.window_s,
+        tokens={
+            "input": measures.token_sum(facts.ok, "input_tokens"),
+            "output": measures.token_sum(facts.ok, "output_tokens"),
+            "cached": measures.token_sum(facts.ok, "cached_tokens"),
+        },
+        distributions=facts.distributions,
+        stalls=facts.stalls,
+        achieved_concurrency=facts.achieved_concurrency,
+        cache=facts.cache,
+        evals=tuple(facts.evals),
+        client=facts.client,
+        warnings=doubts(facts),
+        phases_s=dict(inputs.phases_s),
+        files={name: dict(entry) for name, entry in inputs.files.items()},
+        versions={
+            **inputs.versions,
+            "semantics": DEFINITIONS_ID,
+            "row_schema": ROW_SCHEMA,
+            "record_schema": RECORD_SCHEMA,
+        },
+    )

@@ -1,0 +1,314 @@
+"""The closed set of doubts about a measurement. Each function looks at one row in the making and returns at
+most one `Warned`; its code names the message `warning.<code>`, which says what was seen, the likely cause,
+what to try.
+
+Thresholds stand here as named constants, so that a message and its test quote the same number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from servemark.launch.engines.protocol import EngineCounters
+from servemark.metrics.accuracy import EvalScore
+from servemark.metrics.percentiles import Distribution
+from servemark.metrics.request import first_chunk_tokens
+from servemark.replay.record import RequestRecord
+from servemark.results.row import CacheFigures, ClientHealth, Counts, Warned
+
+LOOP_LAG_LIMIT_S = 0.005
+CPU_SHARE_LIMIT = 0.9
+FEW_REQUESTS = 20
+"""Below this many requests nearest-rank p95 (and so p99) is simply the slowest request: ceil(0.95 n) = n."""
+ISL_TOLERANCE = 0.02
+TEMPLATE_TOKENS = 64
+TEMPLATE_TOKENS_PER_TURN = 16
+"""What a chat template may add to the prompt: a fixed part, and two messages' markers for each turn."""
+CACHE_TOLERANCE = 0.03
+CONCURRENCY_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a doubt may look at. `ok` are the measured requests that ended well; times in seconds."""
+
+    concurrency: int
+    counts: Counts
+    window_s: float | None
+    ok: Sequence[RequestRecord]
+    measured: Sequence[RequestRecord]
+    distributions: dict[str, Distribution]
+    stalls: int
+    achieved_concurrency: float | None
+    peak_sessions: int
+    cache: CacheFigures
+    client: ClientHealth
+    evals: Sequence[EvalScore]
+    expected_evals: Sequence[str]
+    other_runs: Sequence[str]
+    clock_jump_s: float | None
+    engine_restarts: int
+    counters_before: EngineCounters | None
+    counters_after: EngineCounters | None
+    raw_usage_share: float | None
+    """The cache shares before they are checked to be shares at all."""
+    raw_engine_share: float | None
+
+
+def _percent(share: float) -> float:
+    return round(100 * share, 1)
+
+
+def cpu_share(cpu_s: float, window_s: float | None) -> float | None:
+    """Share of one core that the client used over the window."""
+    return cpu_s / window_s if window_s else None
+
+
+def is_client_limited(lag_p99_s: float | None, cpu_s: float, window_s: float | None) -> bool:
+    """True when the client's own loop was late or its core nearly full, so that it may have slowed the
+    numbers."""
+    share = cpu_share(cpu_s, window_s)
+    return (lag_p99_s or 0.0) > LOOP_LAG_LIMIT_S or (share or 0.0) > CPU_SHARE_LIMIT
+
+
+def client_limited(facts: Facts) -> Warned | None:
+    """The client was busy enough to have slowed what it measured."""
+    if not facts.client.limited:
+        return None
+    lag = facts.client.loop_lag_p99_s
+    share = cpu_share(facts.client.cpu_s, facts.window_s)
+    return Warned(
+        "client_limited",
+        {
+            "lag_ms": "—" if lag is None else round(1e3 * lag, 2),
+            "cpu_percent": "—" if share is None else _percent(share),
+            "lag_limit_ms": round(1e3 * LOOP_LAG_LIMIT_S, 1),
+            "cpu_limit_percent": _percent(CPU_SHARE_LIMIT),
+        },
+    )
+
+
+def few_requests(facts: Facts) -> Warned | None:
+    """Too few requests for the tail to be anything but the slowest one."""
+    n = facts.counts.ok
+    return Warned("few_requests", {"n": n, "limit": FEW_REQUESTS}) if n < FEW_REQUESTS else None
+
+
+def failed_requests(facts: Facts) -> Warned | None:
+    """Requests that ended badly: they are in the counts and in no latency."""
+    counts = facts.counts
+    bad = counts.error + counts.timeout + counts.incomplete + counts.cancelled
+    if not bad:
+        return None
+    return Warned(
+        "failed_requests",
+        {
+            "bad": bad,
+            "total": bad + counts.ok,
+            "error": counts.error,
+            "timeout": counts.timeout,
+            "incomplete": counts.incomplete,
+            "cancelled": counts.cancelled,
+        },
+    )
+
+
+def osl_mismatch(facts: Facts) -> Warned | None:
+    """Replies whose length is not the asked one: their work is not the workload's."""
+    pairs = [
+        (record, record.requested_output_tokens, record.output_tokens)
+        for record in facts.ok
+        if record.requested_output_tokens is not None and record.output_tokens is not None
+    ]
+    off = [(record, asked, got) for record, asked, got in pairs if asked != got]
+    if not off:
+        return None
+    worst, asked, got = max(off, key=lambda each: abs(each[1] - each[2]))
+    return Warned(
+        "osl_mismatch", {"off": len(off), "n": len(pairs), "asked": asked, "got": got, "request": worst.id}
+    )
+
+
+def _isl_excess(record: RequestRecord) -> float | None:
+    """Share by which a prompt misses its expected length after the template's allowance; None where
+    unknown."""
+    if not record.expected_input_tokens or record.input_tokens is None:
+        return None
+    off = record.input_tokens - record.expected_input_tokens
+    allowance = TEMPLATE_TOKENS + TEMPLATE_TOKENS_PER_TURN * record.turn
+    excess = max(0, off - allowance) if off > 0 else off
+    return excess / record.expected_input_tokens
+
+
+def isl_mismatch(facts: Facts) -> Warned | None:
+    """Prompts that the server counts differently from what the workload says, beyond the template's own
+    tokens."""
+    known = [(record, excess) for record in facts.ok if (excess := _isl_excess(record)) is not None]
+    off = [(record, excess) for record, excess in known if abs(excess) > ISL_TOLERANCE]
+    if not off:
+        return None
+    worst, _ = max(off, key=lambda each: abs(each[1]))
+    return Warned(
+        "isl_mismatch",
+        {
+            "off": len(off),
+            "n": len(known),
+            "expected": worst.expected_input_tokens,
+            "got": worst.input_tokens,
+            "request": worst.id,
+            "tolerance_percent": _percent(ISL_TOLERANCE),
+        },
+    )
+
+
+def first_chunk_assumed(facts: Facts) -> Warned | None:
+    """Requests whose first content event is taken for one token, because the server did not say.
+
+    Where there are as many events as tokens (one less for the end-of-text token, which shows no content) the
+    assumption is proven: every event holds at least one token.
+    """
+    streamed = [r for r in facts.ok if len(r.chunk_s) > 1 and r.output_tokens is not None]
+    assumed = sum(
+        first_chunk_tokens(record)[1] and (record.output_tokens or 0) - len(record.chunk_s) > 1
+        for record in streamed
+    )
+    return Warned("first_chunk_assumed", {"assumed": assumed, "n": len(streamed)}) if assumed else None
+
+
+def tokens_unknown(facts: Facts) -> Warned | None:
+    """Ok requests without a token count: sums, and the rates made from them, are absent."""
+    lacking = sum(r.input_tokens is None or r.output_tokens is None for r in facts.ok)
+    return Warned("tokens_unknown", {"lacking": lacking, "n": len(facts.ok)}) if lacking else None
+
+
+def tokens_from_chunks(facts: Facts) -> Warned | None:
+    """Output tokens counted as content events, since the server sent no usage."""
+    counted = sum(record.tokens_origin == "chunks" for record in facts.ok)
+    return Warned("tokens_from_chunks", {"counted": counted, "n": len(facts.ok)}) if counted else None
+
+
+def clock_jumped(facts: Facts) -> Warned | None:
+    """The wall clock moved against the monotonic one during the run; durations are not touched by it."""
+    if facts.clock_jump_s is None:
+        return None
+    return Warned("clock_jumped", {"jump_s": round(facts.clock_jump_s, 3)})
+
+
+def host_shared(facts: Facts) -> Warned | None:
+    """Another run was active on this host."""
+    if not facts.other_runs:
+        return None
+    return Warned("host_shared", {"runs": ", ".join(facts.other_runs), "n": len(facts.other_runs)})
+
+
+def cache_counter_disagrees(facts: Facts) -> Warned | None:
+    """Two sources state the prefix-cache share more than three points apart."""
+    cache = facts.cache
+    theory = ("cache_hit_theoretical", cache.theoretical)
+    usage = ("cache_hit_usage", cache.usage)
+    engine = ("cache_hit_engine", cache.engine)
+    pairs = [(usage, engine), (theory, usage)] if cache.usage is not None else [(theory, engine)]
+    for (one, first), (other, second) in pairs:
+        if first is not None and second is not None and abs(first - second) > CACHE_TOLERANCE:
+            return Warned(
+                "cache_counter_disagrees",
+                {
+                    "one": one,
+                    "one_percent": _percent(first),
+                    "other": other,
+                    "other_percent": _percent(second),
+                    "tolerance_points": _percent(CACHE_TOLERANCE),
+                },
+            )
+    return None
+
+
+def cache_counter_impossible(facts: Facts) -> Warned | None:
+    """A server that states more cached than prompt tokens, or fewer than none."""
+    for source, share in (
+        ("cache_hit_usage", facts.raw_usage_share),
+        ("cache_hit_engine", facts.raw_engine_share),
+    ):
+        if share is not None and not 0 <= share <= 1:
+            return Warned("cache_counter_impossible", {"source": source, "percent": _percent(share)})
+    return None
+
+
+def eval_incomplete(facts: Facts) -> Warned | None:
+    """An expected accuracy task is missing, ran fewer items than planned, or left items unanswered."""
+    scored = {score.task: score for score in facts.evals}
+    missing = [task for task in facts.expected_evals if task not in scored]
+    short = [s for s in facts.evals if s.n < s.expected_n or s.unanswered]
+    if not missing and not short:
+        return None
+    answered = sum(s.n - s.unanswered for s in facts.evals)
+    expected = sum(s.expected_n for s in facts.evals)
+    tasks = ", ".join(missing + [s.task for s in short])
+    return Warned("eval_incomplete", {"tasks": tasks, "answered": answered, "expected": expected})
+
+
+def stalls_seen(facts: Facts) -> Warned | None:
+    """Gaps inside replies far above the reply's own median."""
+    if not facts.stalls:
+        return None
+    gaps = facts.distributions.get("chunk_gap_s")
+    return Warned("stalls_seen", {"n": facts.stalls, "longest_s": round(gaps.max, 3) if gaps else "—"})
+
+
+def concurrency_not_reached(facts: Facts) -> Warned | None:
+    """The asked number of live sessions was never or hardly there."""
+    mean = facts.achieved_concurrency
+    if mean is None or (
+        facts.peak_sessions >= facts.concurrency and mean >= CONCURRENCY_SHARE * facts.concurrency
+    ):
+        return None
+    return Warned(
+        "concurrency_not_reached",
+        {"mean": round(mean, 2), "peak": facts.peak_sessions, "asked": facts.concurrency},
+    )
+
+
+def counters_went_back(before: EngineCounters | None, after: EngineCounters | None) -> bool:
+    """True when a monotonic counter of the engine is lower after the window than before it."""
+    if before is None or after is None:
+        return False
+    pairs = (
+        (before.prompt_tokens, after.prompt_tokens),
+        (before.cached_prompt_tokens, after.cached_prompt_tokens),
+        (before.generated_tokens, after.generated_tokens),
+    )
+    return any(one is not None and two is not None and two < one for one, two in pairs)
+
+
+def engine_restarted(facts: Facts) -> Warned | None:
+    """The engine began again inside the measured window: its cache and counters are not one story."""
+    if not facts.engine_restarts and not counters_went_back(facts.counters_before, facts.counters_after):
+        return None
+    return Warned("engine_restarted", {"times": facts.engine_restarts or 1})
+
+
+DOUBTS: tuple[Callable[[Facts], Warned | None], ...] = (
+    engine_restarted,
+    client_limited,
+    failed_requests,
+    few_requests,
+    concurrency_not_reached,
+    osl_mismatch,
+    isl_mismatch,
+    tokens_unknown,
+    tokens_from_chunks,
+    first_chunk_assumed,
+    cache_counter_impossible,
+    cache_counter_disagrees,
+    eval_incomplete,
+    stalls_seen,
+    clock_jumped,
+    host_shared,
+)
+"""Every doubt, the gravest first; a function's name is its warning's code."""
+
+
+def doubts(facts: Facts) -> tuple[Warned, ...]:
+    """All doubts that the facts raise, in the fixed order of `DOUBTS`."""
+    return tuple(found for doubt in DOUBTS if (found := doubt(facts)) is not None)
