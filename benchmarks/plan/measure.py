@@ -8,8 +8,6 @@ generator uses, and `libyaml` is its C loader; both only read. Budgets are secon
 when one is missed.
 """
 
-# ruff: noqa: E501 - made-up files and their expected values stand on one line each
-
 from __future__ import annotations
 
 import argparse

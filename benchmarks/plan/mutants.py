@@ -6,8 +6,6 @@ Prints one line of figures; exit code 1 when a mutant failed (its bytes are kept
 named).
 """
 
-# ruff: noqa: E501 - made-up files and their expected values stand on one line each
-
 from __future__ import annotations
 
 import argparse

@@ -1,7 +1,5 @@
 """Suites: named by suite.yaml or recognised by their layout; files stay inside; recipes are never guessed."""
 
-# ruff: noqa: E501 - made-up files and their expected values stand on one line each
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -4,8 +4,6 @@ trace.
 Expected values of scalars are PyYAML's own, read in the same test; positions are counted by hand.
 """
 
-# ruff: noqa: E501 - made-up files and their expected values stand on one line each
-
 from __future__ import annotations
 
 import os

@@ -1,7 +1,5 @@
 """What changed since a commit, with a real git: dirty trees, odd names, missing and shallow history."""
 
-# ruff: noqa: E501 - made-up files and their expected values stand on one line each
-
 from __future__ import annotations
 
 import shutil

@@ -1,7 +1,5 @@
 """`servemark plan` as a process: output for people and machines, exit codes, languages, widths, imports."""
 
-# ruff: noqa: E501 - made-up files and their expected values stand on one line each
-
 from __future__ import annotations
 
 import gzip

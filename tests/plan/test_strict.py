@@ -1,11 +1,10 @@
 """servemark's own plan: ids, duplicates, names, clusters, canaries, evals, order, summary; by hand and on the real suite."""
 
-# ruff: noqa: E501 - made-up files and their expected values stand on one line each
-
 from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from servemark.base.canonical import content_hash
 from servemark.base.errors import ServemarkError
 from servemark.catalog.clusters import Clusters
 from servemark.catalog.master import arms_of
+from servemark.catalog.nodes import Problem
 from servemark.catalog.priorities import priorities_of
 from servemark.catalog.selector import parse_selector
 from servemark.catalog.suite import Suite, load_suite
@@ -22,6 +22,7 @@ from servemark.plan.points import choose, points
 from servemark.plan.selection import Selection, parse_concurrencies
 from servemark.plan.strict import Plan, Wishes, plan_suite
 from servemark.plan.summary import summarize
+from servemark.plan.validate import validated
 
 MASTER = """\
 {key}:
@@ -84,7 +85,7 @@ def test_exact_duplicates_run_once_and_are_reported() -> None:
 
 
 def test_names_and_ids_are_distinct() -> None:
-    """Two arms that differ in image only share the reference's name; the plan's names do not collide."""
+    """Two arms that differ in image only share the reference's name (m_8k1k); the plan's names do not collide."""
     made = plan(
         suite(
             arm("a", FIXED % "{tp: 8, conc-list: [16]}"),
@@ -93,7 +94,7 @@ def test_names_and_ids_are_distinct() -> None:
         canary=False,
     )
     names = [row.name for row in made.rows]
-    assert names == [f"m_8k1k_agg1xtp8_c16~{row.identity.series_id[:6]}" for row in made.rows]
+    assert names == ["a_agg1xtp8_c16", "b_agg1xtp8_c16"]
     assert len(set(names)) == len({row.identity.point_id for row in made.rows}) == 2
 
 
@@ -229,6 +230,26 @@ def test_summary_by_hand() -> None:
     assert total.largest_nodes == 1  # single-node arms; the others' nodes are not stated anywhere
     assert summary.kinds == {"fixed-single": 4, "fixed-multi": 2, "agentic-single": 2, "agentic-multi": 2}
     assert summary.recipes == {"none": 10} and json.dumps(summary.plain())
+
+
+def test_rows_are_validated_at_the_very_end() -> None:
+    """A concurrency that nobody lists, an id given twice, an eval without a reason: left out and named."""
+    found = suite(*KINDS)
+    good = list(plan(found, canary=False).rows)
+    bad = [
+        replace(good[0], concurrency=3),
+        good[1],
+        replace(good[2], eval_only=True, eval=()),
+        replace(good[3], why=(), gpus=-1),
+    ]
+    problems: list[Problem] = []
+    assert validated([*good, *bad], found.clusters, problems) == good
+    assert [str(problem.values["faults"]) for problem in problems] == [
+        "concurrency, point_id, point_id, series_id, name",
+        "point_id, series_id, selector, name",
+        "eval_only, point_id, series_id, selector, name",
+        "gpus, why, point_id, series_id, selector, name",
+    ]
 
 
 def test_run_and_plan_agree_on_a_point() -> None:

@@ -42,7 +42,7 @@ class PlanRow:
     concurrency: int
     identity: Identity
     name: str
-    """The reference's experiment name, made distinct within the plan."""
+    """Distinct within the suite and fit for a file name. The reference's own names are shared by many points."""
     recipe: RecipeReading
     gpus: int
     """All GPUs of the deployment."""

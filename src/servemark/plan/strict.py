@@ -3,7 +3,6 @@ checked."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from servemark.plan.reference_evals import EvalMode
 from servemark.plan.reference_rows import DURATION_S, dram_budget_gb
 from servemark.plan.rows import PlanRow, Reason, reason
 from servemark.plan.selection import Selection
+from servemark.plan.validate import validated
 
 if TYPE_CHECKING:
     from servemark.catalog.deployment import Deployment
@@ -67,13 +67,14 @@ def plan_suite(suite: Suite, wishes: Wishes) -> Plan:
     with without_collections():
         rows = maker.rows(wishes.selection.arms(suite))
     kept, removed = maker.without_duplicates(rows)
-    kept = with_evals(_distinct(kept), wishes.evals, maker.work)
+    kept = with_evals(kept, wishes.evals, maker.work)
     if wishes.priorities is not None:
         scores = wishes.priorities
         kept = [replace(row, priority=scores.score(row.arm, row.entry)) for row in kept]
         kept.sort(key=lambda row: -(row.priority or 0.0))
     if wishes.canary:
         kept = _canaries_first(kept)
+    kept = validated(kept, suite.clusters, problems)
     return Plan(suite, tuple(kept), tuple(removed), tuple(problems))
 
 
@@ -140,14 +141,13 @@ class _Maker:
             self.problems += recipe.problems
         gpus, nodes = self._sizes(arm, entry, recipe.deployment)
         why = (*why, *self._listed(entry))
-        name = _name(arm, entry)
         return [
             PlanRow(
                 arm,
                 entry,
                 concurrency,
                 identity,
-                f"{name}_c{concurrency}",
+                f"{arm.key}_{entry.topology}_c{concurrency}",
                 recipe,
                 gpus,
                 nodes,
@@ -214,20 +214,6 @@ class _Maker:
                 }
                 self.problems.append(Problem(row.at, "plan.duplicate", values, "warning"))
         return list(first.values()), removed
-
-
-def _name(arm: Arm, entry: SearchEntry) -> str:
-    scenario = entry.scenario.name if entry.scenario is not None else "agentic"
-    return f"{arm.model_prefix}_{scenario}_{entry.shape}"
-
-
-def _distinct(rows: list[PlanRow]) -> list[PlanRow]:
-    """Rows whose name stands more than once carry the first six digits of their series id behind it."""
-    counts = Counter(row.name for row in rows)
-    return [
-        replace(row, name=f"{row.name}~{row.identity.series_id[:6]}") if counts[row.name] > 1 else row
-        for row in rows
-    ]
 
 
 def _canaries_first(rows: list[PlanRow]) -> list[PlanRow]:
