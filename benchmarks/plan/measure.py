@@ -1,11 +1,11 @@
 """CPU time and memory of reading and planning a suite, paired with `yaml.safe_load` of the same files.
 
-python benchmarks/plan/measure.py SUITE [--rounds 7] [--json]
+    python benchmarks/plan/measure.py SUITE [--rounds 7] [--json] [--reference CHECKOUT]
 
-Every figure is a fresh process, user + system time, so that imports count; rounds alternate between the
-programs, and the median and its range are printed. `safe_load` is PyYAML's pure reader, which the reference
-generator uses, and `libyaml` is its C loader; both only read. Budgets are seconds of one core; exit code 1
-when one is missed.
+Every figure is a fresh process, user + system time, so that imports count; rounds alternate between the programs,
+and the median and its range are printed. `safe_load` is PyYAML's pure reader, which the reference generator uses,
+and `libyaml` is its C loader; both only read. With a checkout of the reference repository its generator runs in the
+same rounds. Budgets are seconds of one core; exit code 1 when one is missed.
 """
 
 from __future__ import annotations
@@ -107,16 +107,33 @@ def programs(suite: Path, folder: Path) -> dict[str, tuple[list[str], float | No
     }
 
 
+def generator(checkout: Path) -> list[str]:
+    """The reference's own command for the two masters of its checkout."""
+    configs = checkout / "configs"
+    return [
+        sys.executable,
+        str(checkout / "utils" / "matrix_logic" / "generate_sweep_configs.py"),
+        "full-sweep",
+        "--config-files",
+        *(str(configs / f"{name}-master.yaml") for name in ("nvidia", "amd")),
+        "--runner-config",
+        str(configs / "runners.yaml"),
+    ]
+
+
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("suite", type=Path)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true", dest="as_json")
+    parser.add_argument("--reference", type=Path, help="a checkout with utils/matrix_logic")
     wanted = parser.parse_args()
     found: dict[str, list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory(prefix="measure-") as folder:
         listed = programs(wanted.suite.resolve(), Path(folder))
+        if wanted.reference is not None:
+            listed["reference generator, full sweep"] = (generator(wanted.reference.resolve()), None)
         for command, _ in listed.values():
             cpu(command)  # byte code and file cache
         for _ in range(wanted.rounds):

@@ -1,9 +1,8 @@
 """Byte mutations of real suite files through every reader: no exception, no reading over two seconds.
 
-python benchmarks/plan/mutants.py SUITE... [--count 20000] [--seed 1]
+    python benchmarks/plan/mutants.py SUITE... [--count 20000] [--seed 1]
 
-Prints one line of figures; exit code 1 when a mutant failed (its bytes are kept below the folder that is
-named).
+Prints one line of figures; exit code 1 when a mutant failed (its bytes are kept below the folder that is named).
 """
 
 from __future__ import annotations

@@ -127,8 +127,9 @@ def test_lines_fit_the_terminal(columns: int, lang: str, reference_suite: Path) 
     import unicodedata
 
     _, out, _ = run(str(reference_suite), "--keys", "kimik3*", "--list", columns=columns, lang=lang)
-    table = [line for line in out.splitlines() if line[:1] in "0123456789 ─" and line.strip()]
-    assert len(table) > 40
+    # names are never cut, so that they can be copied; a line that holds nothing else may be wider
+    table = [line for line in out.splitlines() if line.strip() and "/" not in line]
+    assert len(table) > 20 and all(row in out for row in ("kimik3-fp4-gb300-dynamo-vllm-agentic", "@48"))
     widths = [sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line) for line in table]
     assert max(widths) <= columns
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -58,20 +59,21 @@ def plan_lines(plan: Plan, summary: Summary, output: str) -> list[str]:
     """The plan for a terminal; `output` is `summary`, `list` or `text` (a list when it is short)."""
     width = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
     total = summary.total
-    lines = [
-        text(
-            "plan.view.head",
-            None,
-            suite=plan.suite.name,
-            points=f"{total.points:,}",
-            arms=total.arms,
-            evals=total.evals,
-            canaries=summary.canaries,
-        )
-    ]
+    head = text(
+        "plan.view.head",
+        None,
+        suite=plan.suite.name,
+        points=f"{total.points:,}",
+        arms=total.arms,
+        evals=total.evals,
+        canaries=summary.canaries,
+    )
+    lines = _wrapped(head, width, "")
     if total.points:
         lines += ["", *_cluster_table(summary, width)]
-        lines += ["", *_facts(plan, summary)]
+        lines.append("")
+        for fact in _facts(plan, summary):
+            lines += _wrapped(fact, width, "")
     if total.points and (output == "list" or (output == "text" and total.points <= SHORT_PLAN)):
         lines += ["", *_points(plan.rows, width)]
     elif output == "text" and total.points:
@@ -123,25 +125,36 @@ def _facts(plan: Plan, summary: Summary) -> list[str]:
 
 
 def _points(rows: Sequence[PlanRow], width: int) -> list[str]:
-    heads = [
-        text(f"plan.column.{name}") for name in ("number", "point", "gpus", "nodes", "marks", "priority")
-    ]
-    cells = []
-    for number, row in enumerate(rows, 1):
-        marks = ("C" if row.canary else "") + ("E" if row.eval else "")
-        nodes = "?" if row.nodes is None else str(row.nodes)
-        priority = "" if row.priority is None else f"{row.priority:g}"
-        cells.append([str(number), row.selector, str(row.gpus), nodes, marks or "·", priority])
-    table = _table(heads, cells, width, flexible=1)
-    whys = ["      " + "; ".join(dict.fromkeys(one.said() for one in (*row.why, *row.eval))) for row in rows]
-    lines = [table[0], table[1]]
+    """A table with each point's reasons below it where they change; two lines a point where names do not fit."""
+    names = ("number", "point", "gpus", "nodes", "marks", "priority")
+    heads = [text(f"plan.column.{name}") for name in names]
+    cells = [_point_cells(number, row) for number, row in enumerate(rows, 1)]
+    widest = max(_width(row.selector) for row in rows)
+    others = sum(max(_width(row[i]) for row in [heads, *cells]) + 2 for i in (0, 2, 3, 4, 5))
+    wide = widest + others <= width
+    lines = _table(heads, cells, width, flexible=1) if wide else []
+    head, body = lines[:2], lines[2:]
+    if not wide:
+        body = [f"{number:>{len(str(len(rows)))}}  {row.selector}" for number, row in enumerate(rows, 1)]
+    printed = list(head)
     last = None
-    for line, why in zip(table[2:], whys, strict=True):
-        lines.append(line)
+    for line, row, cell in zip(body, rows, cells, strict=True):
+        printed.append(line)
+        why = "; ".join(dict.fromkeys(one.said() for one in (*row.why, *row.eval)))
+        if not wide:
+            figures = [f"{heads[i]} {cell[i]}" for i in (2, 3, 4, 5) if cell[i]]
+            why = f"{', '.join(figures)}; {why}"
         if why != last:
-            lines.append(_cut(why, width))
+            printed += _wrapped(why, width, " " * 6)
         last = why
-    return [*lines, "", text("plan.view.marks")]
+    return [*printed, "", text("plan.view.marks")]
+
+
+def _point_cells(number: int, row: PlanRow) -> list[str]:
+    marks = ("C" if row.canary else "") + ("E" if row.eval else "")
+    nodes = "?" if row.nodes is None else str(row.nodes)
+    priority = "" if row.priority is None else f"{row.priority:g}"
+    return [str(number), row.selector, str(row.gpus), nodes, marks or "·", priority]
 
 
 def _table(heads: list[str], rows: list[list[str]], width: int, flexible: int = 0) -> list[str]:
@@ -157,6 +170,12 @@ def _table(heads: list[str], rows: list[list[str]], width: int, flexible: int = 
         cells = [_pad(_cut(cell, widths[i]), widths[i], left=i == flexible) for i, cell in enumerate(row)]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def _wrapped(line: str, width: int, indent: str) -> list[str]:
+    """Lines no wider than the terminal; room is left for wide characters."""
+    room = width if line.isascii() else width * len(line) // max(_width(line), 1)
+    return textwrap.wrap(line, max(room, 20), initial_indent=indent, subsequent_indent=indent or "  ")
 
 
 def _width(cell: str) -> int:
