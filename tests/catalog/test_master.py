@@ -11,7 +11,7 @@ import pytest
 
 from servemark.catalog.arms import Arm, expand_range
 from servemark.catalog.master import arms_of
-from servemark.catalog.nodes import Problem, errors_of
+from servemark.catalog.nodes import Problem, errors_of, limited
 from servemark.catalog.yaml_nodes import parse_yaml
 
 HEAD = """\
@@ -207,6 +207,16 @@ def test_an_image_in_place_of_a_version_is_a_warning() -> None:
         single("{tp: 8, conc-list: [1], router: {name: r, version: 'vllm/vllm-openai:v0.25.1'}}")
     )
     assert arms and [(p.key, p.severity) for p in problems] == [("catalog.version_is_image", "warning")]
+
+
+def test_a_file_of_mistakes_is_given_up_after_a_thousand() -> None:
+    """Neither time nor output grows with a file that is wrong from end to end."""
+    arms, problems = read("".join(f"k{i}: {{image: 1}}\n" for i in range(20_000)))
+    assert not arms and 1000 < len(problems) < 1020 and problems[-1].key == "catalog.not_read_further"
+    shown = limited(errors_of(problems))
+    assert len(shown) == 1001 and shown[-1].key == "catalog.more_problems"
+    _, problems = read("k: {}\n" * 50_000)
+    assert len(problems) < 1020
 
 
 def test_all_mistakes_of_a_file_at_once() -> None:

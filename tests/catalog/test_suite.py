@@ -173,3 +173,12 @@ def test_shipped_suites_are_sound() -> None:
         for arm in suite.arms.values():
             for entry in arm.entries:
                 assert suite.recipe(entry).state in {"read", "none"}
+
+
+def test_a_file_that_cannot_be_read_is_named_in_its_place(tmp_path: Path) -> None:
+    """A master of 50 MB is refused before it is read, under its own name."""
+    (tmp_path / "s" / "configs").mkdir(parents=True)
+    with (tmp_path / "s" / "configs" / "x-master.yaml").open("wb") as stream:
+        stream.truncate(50_000_000)
+    _, problems = read_suite(tmp_path / "s")
+    assert [(str(p.at), p.key) for p in problems] == [("s/configs/x-master.yaml:1:1", "catalog.too_large")]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from servemark.catalog.arms import ScenarioKind
 from servemark.catalog.fields import Fields
-from servemark.catalog.nodes import Node, Position, Problem
+from servemark.catalog.nodes import MAX_PROBLEMS, Node, Position, Problem
 from servemark.catalog.yaml_nodes import parse_yaml
 
 SCENARIOS: tuple[ScenarioKind, ...] = ("fixed-seq-len", "agentic-coding")
@@ -35,7 +35,13 @@ def entries_of(root: Node, problems: list[Problem]) -> tuple[ChangelogEntry, ...
         if not root.partial and root.kind != "null":
             problems.append(Problem(root.at, "catalog.not_list", {"what": "changelog", "kind": root.kind}))
         return ()
-    found = (_entry(Fields(node, problems, "changelog entry")) for node in root.items)
+    found = []
+    before = len(problems)
+    for node in root.items:
+        if len(problems) - before > MAX_PROBLEMS:
+            problems.append(Problem(node.at, "catalog.not_read_further", {"limit": MAX_PROBLEMS}))
+            break
+        found.append(_entry(Fields(node, problems, "changelog entry")))
     return tuple(entry for entry in found if entry is not None)
 
 

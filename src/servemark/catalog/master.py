@@ -6,7 +6,7 @@ from pathlib import Path
 
 from servemark.catalog.arms import Arm, Component, Scenario, SearchEntry, WorkerBlock
 from servemark.catalog.fields import Fields
-from servemark.catalog.nodes import Node, Position, Problem
+from servemark.catalog.nodes import MAX_PROBLEMS, Node, Position, Problem
 from servemark.catalog.search_space import read_component, read_entry
 from servemark.catalog.yaml_nodes import read_yaml
 
@@ -29,7 +29,11 @@ def arms_of(root: Node, problems: list[Problem]) -> dict[str, Arm]:
             )
         return {}
     arms: dict[str, Arm] = {}
+    before = len(problems)
     for key, node in root.entries.items():
+        if len(problems) - before > MAX_PROBLEMS:
+            problems.append(Problem(root.key_at(key), "catalog.not_read_further", {"limit": MAX_PROBLEMS}))
+            break
         at = root.key_at(key)
         if "*" in key:
             problems.append(Problem(at, "catalog.star_in_key", {"name": key}))

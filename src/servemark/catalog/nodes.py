@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.yaml_scalars import Scalar
 
+MAX_PROBLEMS = 1000
+"""Problems of one file that are reported; reading it ends soon after."""
 MAX_SHOWN = 300
 """Characters of a file's own text that a message repeats."""
 
@@ -113,9 +115,27 @@ def errors_of(problems: list[Problem]) -> list[Problem]:
     return sorted(found, key=lambda p: (files.index(p.at.file), p.at.line, p.at.column))
 
 
+def limited(problems: list[Problem]) -> list[Problem]:
+    """The problems with those of one file cut after `MAX_PROBLEMS`; a last one says how many more there are."""
+    if len(problems) <= MAX_PROBLEMS:
+        return problems
+    counts: dict[str, int] = {}
+    kept = []
+    for problem in problems:
+        counts[problem.at.file] = counts.get(problem.at.file, 0) + 1
+        if counts[problem.at.file] <= MAX_PROBLEMS:
+            kept.append(problem)
+    more = {file: count - MAX_PROBLEMS for file, count in counts.items() if count > MAX_PROBLEMS}
+    for file, count in more.items():
+        last = [problem for problem in kept if problem.at.file == file][-1]
+        kept.append(Problem(last.at, "catalog.more_problems", {"count": count}, last.severity))
+    return kept
+
+
 def problems_error(problems: list[Problem]) -> ServemarkError:
     """One error for a file's problems: a single one in full, several counted and listed."""
     if len(problems) == 1:
         return problems[0].error()
+    problems = limited(problems)
     lines = "\n".join(f"  {problem.error().what()}" for problem in problems)
     return input_error("catalog.problems", count=len(problems), lines=lines)

@@ -254,6 +254,11 @@ class Suite:
 
 
 def _as_problem(error: ServemarkError, at: Position) -> Problem:
+    """The same with the error's own place where it has one, else `at`."""
+    file, _, place = (error.where or "").partition(":")
+    line, _, column = place.partition(":")
+    if line.isdigit() and column.isdigit():
+        at = Position(file, int(line), int(column))
     return Problem(at, error.key, dict(error.values))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from servemark.catalog.nodes import Node, Position, Problem
+from servemark.catalog.nodes import MAX_PROBLEMS, Node, Position, Problem
 from servemark.catalog.yaml_scalars import Scalar, resolve_scalar
 
 MAX_DEPTH = 100
@@ -297,10 +297,12 @@ class _Reader:
             top.key = (value, *at)
             return
         if value in top.keys:
-            values: dict[str, object] = {"name": value, "line": top.keys[value][0]}
-            self.problems.append(
-                Problem(Position(self.shown, *at), "catalog.duplicate_key", values)
-            )  # the later one is what runs
+            here = Position(self.shown, *at)
+            first = top.keys[value][0]
+            self.problems.append(Problem(here, "catalog.duplicate_key", {"name": value, "line": first}))
+            if len(self.problems) > MAX_PROBLEMS:
+                self.problems.append(Problem(here, "catalog.not_read_further", {"limit": MAX_PROBLEMS}))
+                raise _StopError
         top.key = (value, *at)
 
     def _close(self, opened: _Open) -> None:

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from servemark.base.messages import text
-from servemark.catalog.nodes import Problem
+from servemark.catalog.nodes import Problem, limited
 from servemark.plan.rows import PlanRow
 from servemark.plan.strict import Plan
 from servemark.plan.summary import FIXED_HOURS, START_HOURS, Share, Summary
@@ -35,7 +35,8 @@ def diagnostic(problem: Problem) -> dict[str, object]:
 
 def in_order(problems: Iterable[Problem]) -> list[Problem]:
     """Errors first, then by file and place."""
-    return sorted(problems, key=lambda p: (p.severity != "error", p.at.file, p.at.line, p.at.column))
+    listed = sorted(problems, key=lambda p: (p.severity != "error", p.at.file, p.at.line, p.at.column))
+    return limited(listed)
 
 
 def diagnostics_lines(problems: Iterable[Problem]) -> list[str]:
