@@ -127,4 +127,4 @@ def print_error(error: ServemarkError, *, as_json: bool = False) -> None:
         return
     click.echo(text("cli.error", None, layer=str(error.layer), what=error.what()), err=True)
     if next_step:
-        click.echo(text("cli.next", None, step=next_step), err=True)
+        click.echo("  " + text("cli.next", None, step=next_step), err=True)
