@@ -31,6 +31,7 @@ from servemark.replay import flight
 from servemark.replay.client import ChatRequest, Client, Target, run
 from servemark.replay.record import RequestRecord
 from servemark.replay.records_io import encode_record
+from servemark.replay.target import header_value
 
 OK = stream(delta(content="a"))
 
@@ -70,13 +71,14 @@ def test_stale_connection_is_retried_once_on_a_fresh_one(serve: Serve, end: Step
 
     Its start is that of the send that was answered: 0.1 s after the first try.
     """
-    server = serve([OK], [Pause(0.1), end], [OK])
+    server = serve([OK], [Pause(0.1), end], [stream(delta(content="a"), done=False)])
     first, second = send_all(server.url, 2)
     assert (first.outcome, second.outcome) == ("ok", "ok")
     assert [e.connection for e in server.exchanges] == [0, 0, 1]
     assert second.connect_s is not None
     assert first.end_s is not None and second.start_s is not None
     assert second.start_s - first.end_s >= 0.09
+    assert second.end_s is not None and second.end_s >= second.chunk_s[-1] >= second.start_s
 
 
 def test_fresh_connection_is_not_retried(serve: Serve) -> None:
@@ -288,6 +290,43 @@ def test_server_that_answers_before_reading_everything() -> None:
         record = run(main())
         thread.join()
     assert (record.outcome, record.error_kind, record.http_status) == ("error", "http_status", 413)
+
+
+def test_server_that_half_closes_and_reads_no_more() -> None:
+    """It will never answer: the request ends at once, not when its prompt could not be flushed for a
+    minute."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def half_close() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            peer.recv(1000)
+            peer.shutdown(socket.SHUT_WR)
+            over.wait(10)
+
+    async def main() -> RequestRecord:
+        async with Client(Target(f"http://127.0.0.1:{listener.getsockname()[1]}", "m")) as client:
+            return await client.send(ask(messages=[{"role": "user", "content": "x" * 20_000_000}]))
+
+    thread = threading.Thread(target=half_close)
+    thread.start()
+    with listener:
+        before = time.monotonic()
+        record = run(main())
+        took_s = time.monotonic() - before
+        over.set()
+        thread.join()
+    assert (record.outcome, record.error_kind) == ("error", "closed")
+    assert took_s < 5
+
+
+def test_long_ids_stay_apart() -> None:
+    """Two ids that differ in their last letter only, too long for a header: 200 bytes each, and still two."""
+    values = [header_value("x" * 500 + end) for end in "ab"]
+    assert [len(value) for value in values] == [200, 200]
+    assert values[0] != values[1]
+    assert header_value("y" * 200) == "y" * 200
 
 
 def test_headers(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,11 @@ def results(home: Path) -> list[Path]:
 def engine_pid(home: Path) -> int | None:
     """Process id of the engine of this home's newest line, found by the line's id in its command line."""
     for run in sorted((home / "runs").glob("*")) if (home / "runs").is_dir() else ():
-        line = json.loads((run / "manifest.json").read_text())["line_id"] if (run / "manifest.json").exists() else ""
+        line = (
+            json.loads((run / "manifest.json").read_text())["line_id"]
+            if (run / "manifest.json").exists()
+            else ""
+        )
         for folder in Path("/proc").iterdir():
             if line and folder.name.isdigit():
                 try:
@@ -68,12 +72,16 @@ def measured(home: Path) -> int:
     return sum(len(path.read_bytes().splitlines()) for path in found)
 
 
-def run(start: Start, suite: Path, home: Path, *more: str, point: str = "@1", **env: str) -> subprocess.Popen[str]:
+def run(
+    start: Start, suite: Path, home: Path, *more: str, point: str = "@1", **env: str
+) -> subprocess.Popen[str]:
     """Start `servemark run SUITE:tiny…`."""
     return start("run", f"{suite}:tiny{point}", "--home", str(home), "--no-report", *more, **env)
 
 
-def test_whole_line(make_suite: Suite, start: Start, tmp_path: Path, none_left: Callable[[str], None]) -> None:
+def test_whole_line(
+    make_suite: Suite, start: Start, tmp_path: Path, none_left: Callable[[str], None]
+) -> None:
     """Nothing goes wrong: both points have a result, the store holds both, no process is left, exit code 0."""
     process = run(start, make_suite(), tmp_path / "home", point="")
     out, err = process.communicate(timeout=90)
@@ -138,7 +146,11 @@ def test_port_taken(make_suite: Suite, start: Start, tmp_path: Path) -> None:
 
 
 def test_engine_dies_in_the_middle(
-    make_suite: Suite, start: Start, tmp_path: Path, wait_for: Callable[..., None], none_left: Callable[[str], None]
+    make_suite: Suite,
+    start: Start,
+    tmp_path: Path,
+    wait_for: Callable[..., None],
+    none_left: Callable[[str], None],
 ) -> None:
     """Killed while it replays: the run ends at once as failed, by the engine's fault, not the client's."""
     home = tmp_path / "home"
@@ -157,7 +169,11 @@ def test_engine_dies_in_the_middle(
 
 
 def test_engine_dies_at_start(
-    make_suite: Suite, start: Start, tmp_path: Path, wait_for: Callable[..., None], none_left: Callable[[str], None]
+    make_suite: Suite,
+    start: Start,
+    tmp_path: Path,
+    wait_for: Callable[..., None],
+    none_left: Callable[[str], None],
 ) -> None:
     """Killed before it was ready."""
     home = tmp_path / "home"
@@ -171,7 +187,11 @@ def test_engine_dies_at_start(
 
 
 def test_engine_hangs(
-    make_suite: Suite, start: Start, tmp_path: Path, wait_for: Callable[..., None], none_left: Callable[[str], None]
+    make_suite: Suite,
+    start: Start,
+    tmp_path: Path,
+    wait_for: Callable[..., None],
+    none_left: Callable[[str], None],
 ) -> None:
     """Stopped (SIGSTOP) in the middle: after the idle time-out the run ends and says that the engine hangs."""
     home = tmp_path / "home"
@@ -184,7 +204,9 @@ def test_engine_hangs(
     none_left(line_of(home))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_signals(
     make_suite: Suite,
     start: Start,
@@ -243,7 +265,9 @@ def test_two_runs_at_once(make_suite: Suite, start: Start, tmp_path: Path) -> No
 def mounted(folder: Path, *options: str) -> bool:
     """Mount a small tmpfs; False where this user or sandbox may not."""
     folder.mkdir(exist_ok=True)
-    done = subprocess.run(["mount", "-t", "tmpfs", *options, "tmpfs", str(folder)], capture_output=True, check=False)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", *options, "tmpfs", str(folder)], capture_output=True, check=False
+    )
     return done.returncode == 0
 
 

@@ -131,6 +131,22 @@ def test_options_out_of_range(tmp_path: Path, option: str, value: float) -> None
     assert option in caught.value.what("zh")
 
 
+def test_scaled_prompts_are_bounded(tmp_path: Path) -> None:
+    """300 blocks of 512 tokens, a hundred times as long, are 15,360,000; 10,000,000 are allowed."""
+    ids = tuple(range(300))
+    path = write(tmp_path / "t.jsonl", [row(1, *ids), row(2, *ids)])
+    with pytest.raises(ServemarkError) as caught:
+        mooncake_workload(path, sessions=1, scale_lengths=100, min_turns=2, max_turns=2)
+    assert caught.value.key == "traces.prompt_too_long"
+    assert caught.value.where == f"{path}:1"
+
+
+def test_a_file_name_that_is_no_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "t\udcff.jsonl", [row(1, 0, 1), row(2, 0, 1)])
+    workload = mooncake_workload(path, sessions=1, min_turns=2, max_turns=2)
+    assert json.dumps(workload.source, ensure_ascii=False).encode()
+
+
 def longest(workload: Workload) -> int:
     """Input tokens of the longest prompt."""
     return max(t.input_tokens for s in workload.sessions for t in s.turns)

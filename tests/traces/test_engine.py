@@ -41,13 +41,14 @@ class Server:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def post(self, path: str, body: dict[str, Any]) -> Any:
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The JSON reply."""
         asked = urllib.request.Request(
             self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
         with urllib.request.urlopen(asked, timeout=120) as reply:
-            return json.load(reply)
+            found: dict[str, Any] = json.load(reply)
+            return found
 
     def tokenize(self, text: str) -> list[int]:
         """Token ids."""

@@ -76,12 +76,15 @@ def test_good_recipe_reads_and_writes_back() -> None:
         ("kind", "weka", "recipe_kind", "weka"),
         ("name", "", "recipe_name", "text"),
         ("turns", [1, 5000], "recipe_too_large", "5000"),
+        ("tool_result_tokens.max", 2_000_000, "recipe_too_long", "10000000"),
     ],
 )
 def test_each_fault_is_named(path: str, value: object, key: str, shown: str) -> None:
     data = changed(path, value)
     if key == "recipe_too_large":
         data["sessions"] = 10
+    if key == "recipe_too_long":
+        data["turns"] = [2, 7]
     with pytest.raises(ServemarkError) as caught:
         AgenticRecipe.from_mapping(data, where="w.yaml:3:1")
     assert caught.value.key == f"traces.{key}"

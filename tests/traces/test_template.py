@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_a_template_that_refuses_two_users_in_a_row() -> None:
 
     def count(messages: Sequence[tuple[Role, str]]) -> int:
         roles = [role for role, _ in messages]
-        if any(a == b == "user" for a, b in zip(roles, roles[1:], strict=False)):
+        if any(a == b == "user" for a, b in pairwise(roles)):
             raise ServemarkError("traces.template_not_linear", Layer.ENGINE, counts="refused")
         return sum(2 + len(text.split()) for _, text in messages)
 

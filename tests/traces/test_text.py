@@ -106,6 +106,9 @@ def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert maker._chars <= 1000
     assert len(maker._made) == 5
     assert [maker.text(Segment(str(i), 40)) for i in range(10)] == texts
+    maker.text(Segment("5", 40))  # used again, so the next new one pushes out 6
+    maker.text(Segment("new", 40))
+    assert [s.id for s in maker._made] == ["7", "8", "9", "5", "new"]
     maker.text(Segment("large", 60))  # more than a quarter of the cache is not kept
     assert Segment("large", 60) not in maker._made
 

@@ -80,8 +80,8 @@ def test_blocks_count_whole_ones() -> None:
 
     hit = theoretical_hit(workload([prompt(76)], [prompt(300)], block_tokens=512))
     assert hit == TheoreticalHit(1100 / (1100 + 1324), 2 / 6, 1100, 2424)
-    shorter_later = theoretical_hit(workload([prompt(300)], [prompt(76)], block_tokens=512))
-    assert shorter_later.shared_tokens == 1100
+    shorter_later = theoretical_hit(workload([prompt(300)], [prompt(76)], [prompt(200)], block_tokens=512))
+    assert shorter_later.shared_tokens == 1024 + 76 + 1024 + 200
 
 
 def test_nothing_is_not_zero() -> None:

@@ -30,7 +30,7 @@ def print_line(console: Console, data: ReportData) -> None:
     facts = [data.header.model, data.header.engine, data.header.hardware]
     console.print(Text(" · ".join(fact for fact in facts if fact), style="dim"))
     console.print(_table(data))
-    if data.axes:
+    if data.axes and len(data.points) > 1:
         _front(console, data, data.axes[0])
     for sentence in data.findings:
         console.print(Text("• " + sentence))

@@ -122,4 +122,4 @@ def dry_run_text(request: LineRequest) -> str:
         for p in request.points
     ]
     lines += [text("cli.run.dry_eval", None, task=t.id, n=len(t.items)) for t in request.tasks]
-    return "\n".join(lines)
+    return "\n  ".join(lines)

@@ -2,12 +2,13 @@
 care.
 
 The file is one JSON object `{"schema": 1, "tasks": [TaskOutcome, …]}`; field names are those of the classes
-in `evals.runner` and `results.row.EvalScore`; absent is null.
+in `evals.runner` and `metrics.accuracy.EvalScore`; absent is null.
 """
 
 from __future__ import annotations
 
 import math
+import stat
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from servemark.base.files import write_atomic
 from servemark.evals.runner import TaskOutcome, score_samples
 
 EVALS_SCHEMA = 1
-MAX_BYTES = 200_000_000
+MAX_BYTES = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +40,19 @@ def read_evals(path: Path) -> tuple[TaskOutcome, ...]:
     samples give. Raises ServemarkError (layer evals, exit code 2) naming the file and what is wrong."""
     where = str(path)
     try:
-        if path.stat().st_size > MAX_BYTES:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # a pipe might never end
+            raise _error("evals.not_a_file", where)
+        if found.st_size > MAX_BYTES:
             raise _error("evals.file_too_large", where, limit=MAX_BYTES)
         data = path.read_bytes()
     except OSError as error:
         raise _error("evals.cannot_read", where, reason=error.strerror or str(error)) from error
     try:
         head = msgspec.json.decode(data)
-        found = head.get("schema") if isinstance(head, dict) else None
-        if found != EVALS_SCHEMA:
-            shown = found if isinstance(found, int | str) else "?"
+        schema = head.get("schema") if isinstance(head, dict) else None
+        if schema != EVALS_SCHEMA:
+            shown = schema if isinstance(schema, int | str) else "?"
             raise _error("evals.unknown_schema", where, found=shown, known=EVALS_SCHEMA)
         tasks = msgspec.convert(head, _File).tasks
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

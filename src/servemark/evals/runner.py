@@ -15,8 +15,8 @@ from typing import Literal
 
 from servemark.base.errors import ServemarkError
 from servemark.evals.tasks import ChatMessage, EvalItem, EvalPrompt, EvalTask
+from servemark.metrics.accuracy import EvalScore
 from servemark.replay.record import Outcome, RequestRecord
-from servemark.results.row import EvalScore
 
 Send = Callable[[EvalPrompt], Awaitable[RequestRecord]]
 """Sends one request and waits for its end; `text` must be kept in the record. Failures come back as a
@@ -29,6 +29,8 @@ item."""
 DEAD_AFTER = 4
 """The task ends early when this many items in a row, and no fewer than are in flight, got no reply at all."""
 ITEM_TIMEOUT_S = 60.0
+MAX_REPLY_CHARS = 10_000
+"""More of a reply is neither judged nor kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,11 @@ def judged(
     """The sample of one item and the record of its last request. A reply counts only when it ended as it
     should: half an answer that happens to be right is no answer."""
     ok = record.outcome == "ok"
-    extracted = task.extract(record.text, record.finish_reason) if ok else None
+    reply = None
+    if record.text is not None:
+        # A server may send any length and halves of surrogate pairs, which no JSON file can hold.
+        reply = record.text[:MAX_REPLY_CHARS].encode("utf-8", "replace").decode("utf-8")
+    extracted = task.extract(reply, record.finish_reason) if ok else None
     latency_s = None
     if ok and record.start_s is not None and record.end_s is not None:
         latency_s = record.end_s - record.start_s
@@ -227,7 +233,7 @@ def judged(
         kind=item.kind,
         prompt=item.question,
         expected=item.expected,
-        reply=record.text,
+        reply=reply,
         extracted=extracted,
         correct=extracted is not None and task.judge(item.expected, extracted),
         outcome=record.outcome,
