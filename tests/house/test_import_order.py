@@ -82,7 +82,9 @@ def test_no_module_cycle() -> None:
 
 def test_every_room_says_what_it_owns() -> None:
     """A room's __init__ has a docstring and nothing that costs import time."""
-    for room in sorted(p for p in SRC.iterdir() if p.is_dir() and p.name != "__pycache__" and p.name in ORDER):
+    for room in sorted(
+        p for p in SRC.iterdir() if p.is_dir() and p.name != "__pycache__" and p.name in ORDER
+    ):
         tree = ast.parse((room / "__init__.py").read_text(encoding="utf-8"))
         assert ast.get_docstring(tree), f"{room.name}/__init__.py has no docstring"
         assert len(tree.body) == 1, f"{room.name}/__init__.py should hold its docstring only"

@@ -68,4 +68,6 @@ def test_every_key_named_in_code_exists() -> None:
             for key in pattern.findall(line):
                 if key.endswith((".json", ".jsonl", ".py", ".css", ".js", ".html", ".yaml", ".log", ".j2")):
                     continue
+                if re.search(r"\.[0-9]", key):  # a field's path in a JSON file
+                    continue
                 assert key in known, f"{path.relative_to(SRC)}:{number}: no message {key!r}"

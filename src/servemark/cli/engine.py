@@ -8,25 +8,11 @@ from dataclasses import asdict
 import click
 
 from servemark.base.messages import text
-from servemark.cli.options import Verb, common
+from servemark.cli.options import Verb, VerbGroup, common, language
 
 
-class EngineGroup(click.Group):
-    """Help from the catalogue."""
-
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Description from `cli.engine.help`."""
-        formatter.write_paragraph()
-        with formatter.indentation():
-            formatter.write_text(text("cli.engine.help"))
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One line a verb."""
-        with formatter.section(text("cli.verbs")):
-            formatter.write_dl([(name, text(f"cli.{name}.short")) for name in self.commands])
-
-
-@click.group(cls=EngineGroup)
+@click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@language
 def engine() -> None:
     """Text comes from the catalogue."""
 

@@ -14,7 +14,6 @@ from servemark.cli.plot import PlotPoint, front_plot
 TERMINAL_COLUMNS = {
     "ttft_s.p50": "ttft_p50",
     "ttft_s.p90": "ttft_p90",
-    "tpot_s.p50": "tpot_p50",
     "interactivity.p50": "interactivity_p50",
     "output_tokens_per_s": "output_rate",
     "cache_hit_usage": "cache_hit",
@@ -31,7 +30,7 @@ def print_line(console: Console, data: ReportData) -> None:
     facts = [data.header.model, data.header.engine, data.header.hardware]
     console.print(Text(" · ".join(fact for fact in facts if fact), style="dim"))
     console.print(_table(data))
-    if data.axes:
+    if data.axes and len(data.points) > 1:
         _front(console, data, data.axes[0])
     for sentence in data.findings:
         console.print(Text("• " + sentence))
@@ -51,9 +50,9 @@ def _problem(console: Console, group: ProblemGroup) -> None:
 
 
 def _table(data: ReportData) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column(text("cli.table.concurrency"), justify="right")
-    table.add_column(text("cli.table.requests"), justify="right")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    table.add_column(text("cli.table.concurrency"), justify="right", no_wrap=True, min_width=5)
+    table.add_column(text("cli.table.requests"), justify="right", no_wrap=True, min_width=5)
     shown = [(i, column, _heading(column.address)) for i, column in enumerate(data.columns)]
     shown = [each for each in shown if each[2]]
     for _, column, heading in shown:

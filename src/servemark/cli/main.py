@@ -13,7 +13,7 @@ import click
 from servemark import __version__
 from servemark.base.errors import ServemarkError
 from servemark.base.messages import LANGUAGES, set_language, text
-from servemark.cli.options import verb_text
+from servemark.cli.options import VerbGroup, language
 
 VERBS = {
     "plan": "servemark.cli.plan:plan",
@@ -26,7 +26,7 @@ VERBS = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(VerbGroup):
     """Lists verbs from `VERBS` and imports one only when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -42,11 +42,6 @@ class LazyGroup(click.Group):
         found = getattr(importlib.import_module(module), name)
         return found if isinstance(found, click.Command) else None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One line a verb, from the catalogue: no verb is imported to print help."""
-        with formatter.section(text("cli.verbs")):
-            formatter.write_dl([(verb, verb_text(verb, "short")) for verb in VERBS])
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -58,11 +53,6 @@ class LazyGroup(click.Group):
             key = "cli.no_verb_near" if near else "cli.no_verb"
             ctx.fail(text(key, None, verb=args[0], near=near))
         return super().resolve_command(ctx, args)
-
-
-def _language(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        set_language(value)
 
 
 def early_language(arguments: Sequence[str]) -> None:
@@ -79,7 +69,7 @@ def early_language(arguments: Sequence[str]) -> None:
     cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(__version__, message="servemark %(version)s")
-@click.option("--lang", type=click.Choice(LANGUAGES), callback=_language, expose_value=False, help="en or zh")
+@language
 @click.pass_context
 def group(ctx: click.Context) -> None:
     """Shown through `help` below, which follows the language."""
@@ -90,7 +80,6 @@ def group(ctx: click.Context) -> None:
 def run_cli(arguments: Sequence[str]) -> int:
     """Run one command line and give its exit code: 0 done, 1 findings or failed run, 2 bad use, 130 Ctrl-C."""
     early_language(arguments)
-    group.help = text("cli.help")
     group.epilog = text("cli.epilog")
     try:
         code = group.main(list(arguments), prog_name="servemark", standalone_mode=False)
@@ -129,4 +118,4 @@ def print_error(error: ServemarkError, *, as_json: bool = False) -> None:
         return
     click.echo(text("cli.error", None, layer=str(error.layer), what=error.what()), err=True)
     if next_step:
-        click.echo(text("cli.next", None, step=next_step), err=True)
+        click.echo("  " + text("cli.next", None, step=next_step), err=True)

@@ -12,20 +12,14 @@ from servemark.base.messages import LANGUAGES, find_text, set_language, text
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Verb(click.Command):
-    """A command with texts from the catalogue: `cli.<name>.*`, or `<name>.verb.*` of the verb's room."""
+class CatalogueHelp(click.Command):
+    """Help whose texts come from the catalogue under `cli.<name>`, in the chosen language."""
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Description from the key `help`."""
+        """Description from `cli.<name>.help`; the program's own from `cli.help`."""
         formatter.write_paragraph()
         with formatter.indentation():
-            formatter.write_text(verb_text(self._key(), "help"))
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Two examples or more, each a line of the key `examples`."""
-        with formatter.section(text("cli.examples")):
-            for line in verb_text(self._key(), "examples").splitlines():
-                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+            formatter.write_text(text("cli.help") if ctx.parent is None else verb_text(self._key(), "help"))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Options with their help looked up in the catalogue when it is a key."""
@@ -34,6 +28,9 @@ class Verb(click.Command):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
                 name, said = record
+                said = {"help": "cli.option.help", "version": "cli.option.version"}.get(
+                    param.name or "", said
+                )
                 key, _, rest = said.partition("  ")
                 records.append((name, text(key) + (f"  {rest}" if rest else "") if _is_key(key) else said))
         if records:
@@ -42,6 +39,30 @@ class Verb(click.Command):
 
     def _key(self) -> str:
         return (self.name or "").replace("-", "_")
+
+
+class Verb(CatalogueHelp):
+    """One verb: help, options, and examples."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Two examples or more, each a line of `cli.<name>.examples`."""
+        with formatter.section(text("cli.examples")):
+            for line in verb_text(self._key(), "examples").splitlines():
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+class VerbGroup(CatalogueHelp, click.Group):
+    """Several verbs under one name."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Options, then the verbs."""
+        CatalogueHelp.format_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One line a verb, from the catalogue: no verb is imported to print help."""
+        with formatter.section(text("cli.verbs")):
+            formatter.write_dl([(verb, verb_text(verb, "short")) for verb in self.list_commands(ctx)])
 
 
 def verb_text(verb: str, part: str) -> str:
@@ -58,14 +79,19 @@ def _language(ctx: click.Context, param: click.Parameter, value: str | None) -> 
         set_language(value)
 
 
-def common(function: F) -> F:
-    """--home, --json and --lang."""
-    function = click.option(
+def language(function: F) -> F:
+    """--lang."""
+    return click.option(
         "--lang",
         type=click.Choice(LANGUAGES),
         callback=_language,
         expose_value=False,
         help="cli.option.lang",
     )(function)
+
+
+def common(function: F) -> F:
+    """--home, --json and --lang."""
+    function = language(function)
     function = click.option("--json", "as_json", is_flag=True, help="cli.option.json")(function)
     return click.option("--home", metavar="DIR", help="cli.option.home")(function)

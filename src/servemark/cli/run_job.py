@@ -114,7 +114,7 @@ def dry_run_text(request: LineRequest) -> str:
             sessions=len(work.sessions),
             requests=work.requests,
             hit=f"{request.theory.tokens:.3f}",
-            blocks=f" ({blocks:.3f})" if blocks is not None else "",
+            blocks=text("cli.run.dry_blocks", None, hit=f"{blocks:.3f}") if blocks is not None else "",
         ),
     ]
     lines += [
@@ -122,4 +122,4 @@ def dry_run_text(request: LineRequest) -> str:
         for p in request.points
     ]
     lines += [text("cli.run.dry_eval", None, task=t.id, n=len(t.items)) for t in request.tasks]
-    return "\n".join(lines)
+    return "\n  ".join(lines)

@@ -75,7 +75,8 @@ def install_argv(
     if has_pip:
         quiet = ("--disable-pip-version-check", "--no-input")
         return (sys.executable, "-m", "pip", "install", *quiet, *options, *requirements)
-    found = uv or shutil.which("uv")
+    beside = str(Path(sys.executable).parent / "uv")
+    found = uv or shutil.which("uv") or shutil.which(beside)
     if found is None:
         raise ServemarkError("launch.no_installer", Layer.INSTALL, python=sys.executable)
     return (

@@ -16,8 +16,10 @@ from servemark.launch.engines.protocol import EngineAdapter, EngineRequest
 from servemark.launch.ports import require_free
 from servemark.launch.process import ExitStatus, RunningWorker, start_worker
 
-_FIRST_PAUSE_S = 0.01
+_SHORTEST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.5
+_PAUSE_SHARE = 0.05
+"""Of the time waited so far: the measured seconds are at most so much too long."""
 _TICK_S = 0.5
 _WORKING_WINDOW_S = 5.0
 """An engine counts as working when its log grew or it used the CPU within the last so many seconds."""
@@ -125,7 +127,7 @@ class LocalLauncher:
         here.
         """
         deadline = worker.started_s + budget_s
-        activity, next_tick_s, pause_s = _Activity(worker), time.monotonic() + _TICK_S, _FIRST_PAUSE_S
+        activity, next_tick_s = _Activity(worker), time.monotonic() + _TICK_S
         while True:
             if (status := worker.poll()) is not None:
                 raise self.exit_error(worker, adapter, status)
@@ -142,8 +144,8 @@ class LocalLauncher:
             if now >= deadline:
                 activity.look()
                 raise _not_ready(worker, activity, budget_s)
+            pause_s = min(max(_PAUSE_SHARE * (now - worker.started_s), _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
             worker.wait(min(pause_s, max(deadline - now, 0.0)))
-            pause_s = min(pause_s * 1.3, _LONGEST_PAUSE_S)
 
     def _ask(self, worker: RunningWorker, adapter: EngineAdapter, request: EngineRequest) -> bool:
         """The adapter's probe. A foreign server on our port usually means that ours is about to say so and

@@ -104,13 +104,22 @@ class RunningWorker:
     """
 
     def __init__(
-        self, guard_process: subprocess.Popen[bytes], marker: str, base_url: str, log_path: Path
+        self,
+        guard_process: subprocess.Popen[bytes],
+        marker: str,
+        *,
+        base_url: str,
+        log_path: Path,
+        log_start: int,
+        started_s: float,
     ) -> None:
+        """`log_start` and `started_s` are from before the process began, which may already have written
+        since."""
         self.base_url = base_url
         self.log_path = log_path
         self.marker = marker
         self.pid = 0
-        self.started_s = time.monotonic()
+        self.started_s = started_s
         self.left_behind: tuple[int, ...] = ()
         self._guard = guard_process
         self._lock = threading.RLock()
@@ -118,7 +127,7 @@ class RunningWorker:
         self._status: ExitStatus | None = None
         self._failure: tuple[int, str] | None = None
         self._guard_gone = False
-        self._log_start = _size(log_path)
+        self._log_start = log_start
         assert guard_process.stdout is not None  # noqa: S101 - we asked for the pipe
         self._status_fd = guard_process.stdout.fileno()
         os.set_blocking(self._status_fd, False)
@@ -326,6 +335,7 @@ def start_worker(
     except OSError as error:
         raise disk_error(error, log_path) from error
     with log:
+        log_start, started_s = log.seek(0, os.SEEK_END), time.monotonic()
         try:
             process = subprocess.Popen(
                 command,
@@ -340,7 +350,9 @@ def start_worker(
             raise ServemarkError(
                 "launch.guard_not_started", Layer.LAUNCH, reason=str(error.strerror)
             ) from error
-    worker = RunningWorker(process, marker, base_url, log_path)
+    worker = RunningWorker(
+        process, marker, base_url=base_url, log_path=log_path, log_start=log_start, started_s=started_s
+    )
     try:
         worker.await_start(argv[0])
     except BaseException:  # an interrupt here too must leave nothing behind

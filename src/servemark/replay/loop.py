@@ -88,9 +88,9 @@ class LoopPlan:
 class LoopOutcome:
     """What a closed loop did. `planned == sent + not_sent`; `sent` counts the records handed to the sink.
 
-    The window lasts from the start of the first lane to the end of the last reply, in seconds since the
-    client's zero. `lane_live_s` is the time that lanes held a session, summed over lanes. `stop_mode` is
-    None when the workload was replayed to its end.
+    The window lasts from the start of the first lane to the moment when the last one let go of its session,
+    just after its last reply, in seconds since the client's zero. `lane_live_s` is the time that lanes held
+    a session, summed over lanes. `stop_mode` is None when the workload was replayed to its end.
     """
 
     planned: int
@@ -235,7 +235,9 @@ class _ClosedLoop:
                 await self._replay_session(number, session, taken_s)
             finally:
                 self._progress.live_sessions -= 1
-                self._lane_live_s += self._client.now_s() - taken_s
+                left_s = self._client.now_s()
+                self._lane_live_s += left_s - taken_s
+                self._ended_s = max(self._ended_s, left_s)
 
     async def _replay_session(self, lane: int, session: Session, taken_s: float) -> None:
         plan = self._plan
@@ -281,8 +283,6 @@ class _ClosedLoop:
     def _keep(self, record: RequestRecord) -> None:
         """Hand the record to the sink; after the sink has failed once there is nowhere to put records."""
         self._progress.add(record)
-        if record.end_s is not None:
-            self._ended_s = max(self._ended_s, record.end_s)
         if self._sink_broken:
             return
         try:

@@ -51,14 +51,14 @@ class MetricsSampler:
         self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
     ) -> None:
         self._done.set()
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=2)  # an engine that hangs answers no question; its thread is left to time out
 
     def _run(self) -> None:
         try:
             with self.path.open("ab", buffering=0) as stream:
                 while True:
                     counters = self.engine.counters() if self.engine.worker is not None else None
-                    if counters is not None:
+                    if counters is not None and not self._done.is_set():
                         at = round(time.monotonic() - self._zero, 3)
                         body = {"schema": 1, "at_s": at, "counters": dict(counters.raw)}
                         stream.write(json.dumps(body, separators=(",", ":")).encode() + b"\n")

@@ -132,7 +132,8 @@ async def _window(
     out.loop = await run_closed_loop(plan, client, job.text, sink, stop, job.view.progress)
     out.wall_end, out.mono_end = job.wall(), time.monotonic()
     out.phases_s["replay"] = out.mono_end - out.mono_start
-    out.counters_after = await asyncio.to_thread(job.engine.counters)
+    if stop.mode is None:  # an engine that died or hangs has nothing to say
+        out.counters_after = await asyncio.to_thread(job.engine.counters)
 
 
 async def _warm_up(job: PointJob, client: Client, sink: Callable[[RequestRecord], None]) -> None:

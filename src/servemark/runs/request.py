@@ -75,7 +75,7 @@ def prepare(selector_text: str, options: RunOptions, default_suite: str | None =
     workload, inputs = _workload(choice, options)
     bust: CacheBust = options.cache_bust or ("none" if bench.cache_state == "cold" else "session")
     cold = bust == "none"
-    tasks = tuple(find_task(name) for name in bench.evals) if options.evals else ()
+    tasks = tuple(find_task(name, str(bench.at)) for name in bench.evals) if options.evals else ()
     inputs.update(_suite_files(choice))
     return LineRequest(
         choice=choice,

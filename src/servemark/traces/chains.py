@@ -14,7 +14,7 @@ from pathlib import Path
 from servemark.base.errors import input_error
 from servemark.base.files import sha256_file
 from servemark.traces.identity import workload_id
-from servemark.traces.mooncake import BLOCK_TOKENS, MooncakeRow, read_mooncake
+from servemark.traces.mooncake import BLOCK_TOKENS, MAX_TOKENS, MooncakeRow, read_mooncake
 from servemark.traces.types import Message, Segment, Session, Turn, Workload
 
 LINK_RULE = "longest-shared-prefix/1"
@@ -103,14 +103,21 @@ def mooncake_workload(
     _check("think_cap_s", think_cap_s, 0.0, 86_400.0)
     rows = read_mooncake(path)
     chosen = select_sessions(link_chains(rows), sessions, min_turns, max_turns)
+    for row in (row for chain in chosen for row in chain):
+        tokens = round(max(row.input_length, row.output_length) * scale_lengths)
+        if tokens > MAX_TOKENS:
+            raise input_error(
+                "traces.prompt_too_long", where=f"{path}:{row.line}", tokens=tokens, limit=MAX_TOKENS
+            )
     made = tuple(
         Session(f"m{chain[0].line:06d}", _turns(chain, scale_lengths, think_scale, think_cap_s))
         for chain in chosen
     )
+    name = path.name.encode("utf-8", "replace").decode("utf-8")  # a file name may be no text at all
     source: dict[str, object] = {
         "kind": "mooncake",
-        "file": path.name,
-        "sha256": sha256_file(path),
+        "file": name,
+        "sha256": _sha256(path),
         "rows": len(rows),
         "link_rule": f"{LINK_RULE}, at least {MIN_SHARED_BLOCKS} blocks",
         "sessions": sessions,
@@ -121,7 +128,15 @@ def mooncake_workload(
         "think_scale": think_scale,
         "think_cap_s": think_cap_s,
     }
-    return Workload(workload_id(made), path.name, made, source)
+    return Workload(workload_id(made), name, made, source)
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return sha256_file(path)
+    except OSError as error:  # the file went away after it was read
+        reason = error.strerror or str(error)
+        raise input_error("traces.cannot_read", path=str(path), reason=reason) from error
 
 
 def _check(option: str, value: float, low: float, high: float, *, above: bool = False) -> None:
@@ -145,7 +160,7 @@ def _turns(chain: Chain, scale: float, think_scale: float, think_cap_s: float) -
 
 
 def _messages(row: MooncakeRow, scale: float) -> tuple[Message, ...]:
-    end = max(1, round(row.input_length * scale))
+    end = round(row.input_length * scale)
     segments: list[Segment] = []
     for index, block in enumerate(row.hash_ids):
         first = round(index * BLOCK_TOKENS * scale)

@@ -26,7 +26,8 @@ MAX_FILE_BYTES = 4_000_000_000
 """Of the text itself, so that a small gzip file cannot grow without end."""
 MAX_ROWS = 2_000_000
 MAX_BLOCKS = 10_000_000
-MAX_TOKENS = 100_000_000
+MAX_TOKENS = 10_000_000
+"""Of one prompt or output: ten times the longest context that anyone serves today."""
 MAX_TIMESTAMP_MS = 10**15
 MAX_HASH_ID = 2**63 - 1
 

@@ -29,6 +29,8 @@ MAX_SESSIONS = 100_000
 MAX_TURNS = 5_000
 MAX_TOKENS = 2_000_000
 """Of any one message: twice the longest context that anyone serves today."""
+MAX_CONTEXT_TOKENS = 10_000_000
+"""Of any prompt and its output at their longest."""
 MAX_THINK_S = 86_400.0
 MAX_MESSAGE_REFS = 20_000_000
 """Message references of all prompts, about sessions x turns^2: 8 bytes each in memory."""
@@ -246,9 +248,13 @@ class _Reader:
         if refs > MAX_MESSAGE_REFS:
             self.add("traces.recipe_too_large", sessions=sessions, turns=turns.max, limit=MAX_MESSAGE_REFS)
             return None
-        return AgenticRecipe(
+        made = AgenticRecipe(
             seed, sessions, turns, system, tools, first, result, output, think, float(scale), name
         )
+        if made.worst_context_tokens > MAX_CONTEXT_TOKENS:
+            self.add("traces.recipe_too_long", tokens=made.worst_context_tokens, limit=MAX_CONTEXT_TOKENS)
+            return None
+        return made
 
 
 _KINDS: tuple[tuple[Callable[[object], bool], str], ...] = (

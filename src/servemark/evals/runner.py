@@ -1,0 +1,247 @@
+"""Asks a task's items of an endpoint, some at a time, and judges every reply.
+
+How many items there must be is known before the first is sent; whatever happens, every one of them is
+counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from servemark.base.errors import ServemarkError
+from servemark.evals.tasks import ChatMessage, EvalItem, EvalPrompt, EvalTask
+from servemark.metrics.accuracy import EvalScore
+from servemark.replay.record import Outcome, RequestRecord
+
+Send = Callable[[EvalPrompt], Awaitable[RequestRecord]]
+"""Sends one request and waits for its end; `text` must be kept in the record. Failures come back as a
+record's outcome or as ServemarkError or OSError."""
+
+Ended = Literal["complete", "stopped", "dead"]
+"""complete: every item was asked. stopped: the caller's stop was set. dead: the server failed item after
+item."""
+
+DEAD_AFTER = 4
+"""The task ends early when this many items in a row, and no fewer than are in flight, got no reply at all."""
+ITEM_TIMEOUT_S = 60.0
+MAX_REPLY_CHARS = 10_000
+"""More of a reply is neither judged nor kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalSample:
+    """What became of one item. `failures` names the failed attempts before the last one; `outcome` is the
+    last attempt's. Absent is None: a reply that never came, a latency that was not seen."""
+
+    item: str
+    kind: str
+    prompt: str
+    expected: str
+    reply: str | None
+    extracted: str | None
+    correct: bool
+    outcome: Outcome
+    error_kind: str | None
+    finish_reason: str | None
+    latency_s: float | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cached_tokens: int | None
+    failures: tuple[str, ...] = ()
+
+    @property
+    def truncated(self) -> bool:
+        """The token limit cut the reply off."""
+        return self.finish_reason == "length"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutcome:
+    """A task's score and every sample, in the order of the task's items. `missing` items have no sample: they
+    were never answered because the task ended early; they count as wrong and as unanswered."""
+
+    score: EvalScore
+    samples: tuple[EvalSample, ...]
+    preamble: tuple[ChatMessage, ...]
+    ended: Ended
+    missing: int
+    failed: int
+    retried: int
+
+
+def score_samples(
+    task: str, version: str, expected_n: int, samples: tuple[EvalSample, ...], duration_s: float
+) -> EvalScore:
+    """score = correct / expected_n, stderr = sqrt(p (1 - p) / n) (binomial). Items without a sample are wrong
+    and unanswered, so `n` is always `expected_n`. Raises ValueError for a task of no items."""
+    if expected_n < 1 or len(samples) > expected_n:
+        raise ValueError(f"{len(samples)} samples of {expected_n} items")
+    correct = sum(s.correct for s in samples)
+    share = correct / expected_n
+    return EvalScore(
+        task=task,
+        version=version,
+        n=expected_n,
+        expected_n=expected_n,
+        correct=correct,
+        score=share,
+        stderr=math.sqrt(share * (1 - share) / expected_n),
+        unanswered=expected_n - sum(s.extracted is not None for s in samples),
+        truncated=sum(s.truncated for s in samples),
+        duration_s=duration_s,
+    )
+
+
+async def run_task(
+    task: EvalTask,
+    send: Send,
+    concurrency: int,
+    on_item: Callable[[EvalSample, int, int], None] | None = None,
+    stop: asyncio.Event | None = None,
+    *,
+    item_timeout_s: float = ITEM_TIMEOUT_S,
+) -> TaskOutcome:
+    """Ask every item, `concurrency` at a time, and judge the replies.
+
+    A failed request is sent once more; one that ran into a timeout is not, since it would only cost as long
+    again. `on_item` gets each sample with the number done and the number expected. When `stop` is set, or
+    when the server is dead, what is in flight is cancelled and the outcome says how many items are missing.
+    Raises nothing for what a server does; a cancellation of this call ends everything it started.
+    """
+    if concurrency < 1 or not task.items:
+        raise ValueError("a task needs items and a concurrency of at least 1")
+    run = _Run(task, send, on_item, item_timeout_s, max(DEAD_AFTER, concurrency))
+    began = time.monotonic()
+    workers = [asyncio.create_task(run.work()) for _ in range(min(concurrency, len(task.items)))]
+    finished = asyncio.create_task(_all_of(workers))
+    signals = [run.dead] if stop is None else [run.dead, stop]
+    watchers = [asyncio.create_task(_wait_for(signal)) for signal in signals]
+    try:
+        await asyncio.wait([finished, *watchers], return_when=asyncio.FIRST_COMPLETED)
+        if finished.done():
+            finished.result()  # a bug in judging or in `on_item` must not pass for a result
+    finally:
+        for pending in (finished, *workers, *watchers):
+            pending.cancel()
+        await asyncio.gather(finished, *workers, *watchers, return_exceptions=True)
+    return run.outcome(time.monotonic() - began)
+
+
+async def _all_of(workers: list[asyncio.Task[None]]) -> None:
+    await asyncio.gather(*workers)
+
+
+async def _wait_for(signal: asyncio.Event) -> None:
+    await signal.wait()
+
+
+class _Run:
+    """The state that the workers of one task share."""
+
+    def __init__(
+        self,
+        task: EvalTask,
+        send: Send,
+        on_item: Callable[[EvalSample, int, int], None] | None,
+        item_timeout_s: float,
+        dead_after: int,
+    ) -> None:
+        self.task = task
+        self.send = send
+        self.on_item = on_item
+        self.item_timeout_s = item_timeout_s
+        self.dead_after = dead_after
+        self.dead = asyncio.Event()
+        self.queue = iter(task.items)
+        self.done: dict[str, EvalSample] = {}
+        self.failed_in_a_row = 0
+
+    async def work(self) -> None:
+        """Take items until none is left or the server is dead."""
+        for item in self.queue:
+            sample = await self._ask(item)
+            self.done[item.id] = sample
+            if self.on_item is not None:
+                self.on_item(sample, len(self.done), len(self.task.items))
+            self.failed_in_a_row = 0 if sample.outcome == "ok" else self.failed_in_a_row + 1
+            if self.failed_in_a_row >= self.dead_after:
+                self.dead.set()
+                return
+
+    async def _ask(self, item: EvalItem) -> EvalSample:
+        failures: tuple[str, ...] = ()
+        record = await self._attempt(self.task.prompt(item))
+        if record.outcome in ("error", "incomplete"):
+            failures = (record.error_kind or record.outcome,)
+            record = await self._attempt(self.task.prompt(item, 1))
+        return judged(self.task, item, record, failures)
+
+    async def _attempt(self, prompt: EvalPrompt) -> RequestRecord:
+        """One request. The time limit is this room's own, for senders that have none."""
+        try:
+            async with asyncio.timeout(self.item_timeout_s):
+                return await self.send(prompt)
+        except TimeoutError:
+            return self._failed(prompt, "timeout", "item_timeout")
+        except ServemarkError as error:
+            return self._failed(prompt, "error", error.key)
+        except OSError as error:
+            return self._failed(prompt, "error", error.strerror or type(error).__name__)
+
+    def _failed(self, prompt: EvalPrompt, outcome: Outcome, kind: str) -> RequestRecord:
+        return RequestRecord(
+            prompt.item, prompt.item, prompt.attempt, "eval", outcome=outcome, error_kind=kind
+        )
+
+    def outcome(self, duration_s: float) -> TaskOutcome:
+        """The figures of what was done so far; items without a sample are missing."""
+        samples = tuple(self.done[item.id] for item in self.task.items if item.id in self.done)
+        missing = len(self.task.items) - len(samples)
+        ended: Ended = "dead" if self.dead.is_set() else "stopped" if missing else "complete"
+        return TaskOutcome(
+            score=score_samples(self.task.id, self.task.version, len(self.task.items), samples, duration_s),
+            samples=samples,
+            preamble=self.task.preamble,
+            ended=ended,
+            missing=missing,
+            failed=sum(s.outcome != "ok" for s in samples),
+            retried=sum(bool(s.failures) for s in samples),
+        )
+
+
+def judged(
+    task: EvalTask, item: EvalItem, record: RequestRecord, failures: tuple[str, ...] = ()
+) -> EvalSample:
+    """The sample of one item and the record of its last request. A reply counts only when it ended as it
+    should: half an answer that happens to be right is no answer."""
+    ok = record.outcome == "ok"
+    reply = None
+    if record.text is not None:
+        # A server may send any length and halves of surrogate pairs, which no JSON file can hold.
+        reply = record.text[:MAX_REPLY_CHARS].encode("utf-8", "replace").decode("utf-8")
+    extracted = task.extract(reply, record.finish_reason) if ok else None
+    latency_s = None
+    if ok and record.start_s is not None and record.end_s is not None:
+        latency_s = record.end_s - record.start_s
+    return EvalSample(
+        item=item.id,
+        kind=item.kind,
+        prompt=item.question,
+        expected=item.expected,
+        reply=reply,
+        extracted=extracted,
+        correct=extracted is not None and task.judge(item.expected, extracted),
+        outcome=record.outcome,
+        error_kind=record.error_kind,
+        finish_reason=record.finish_reason,
+        latency_s=latency_s,
+        input_tokens=record.input_tokens,
+        output_tokens=record.output_tokens,
+        cached_tokens=record.cached_tokens,
+        failures=failures,
+    )

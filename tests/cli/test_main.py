@@ -1,0 +1,123 @@
+"""The command line as its user meets it: help in two languages, mistakes, exit codes, imports that cost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from servemark.cli.main import VERBS
+
+
+def servemark(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "servemark", *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "LANG": "C.UTF-8", "COLUMNS": "100", **env},
+    )
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("verb", [*VERBS, "engine list", "engine install"])
+def test_help_has_two_examples(verb: str, lang: str) -> None:
+    """Every verb: help in the language asked for, at least two examples that begin with the program's name."""
+    done = servemark(*verb.split(), "--help", "--lang", lang)
+    assert done.returncode == 0 and done.stderr == "", done
+    if verb != "engine":
+        examples = [line for line in done.stdout.splitlines() if line.strip().startswith("servemark ")]
+        assert len(examples) >= 2, done.stdout
+    assert ("cli." in done.stdout) is False
+    assert any("\u4e00" <= c <= "\u9fff" for c in done.stdout) == (lang == "zh")
+
+
+def test_version_imports_nothing_else() -> None:
+    """`--version` must stay fast: not even click is imported."""
+    code = (
+        "import sys; sys.argv = ['servemark', '--version']\n"
+        "from servemark.__main__ import main; main()\n"
+        "print(sorted(m for m in sys.modules if m.split('.')[0] in {'click', 'rich', 'msgspec', 'yaml', 'json'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["servemark 0.1.0", "[]"]
+
+
+def test_help_imports_no_room_but_base() -> None:
+    """`--help` reads message catalogues and click, nothing that measures or draws."""
+    code = (
+        "import sys\nfrom servemark.cli.main import run_cli\nrun_cli(['--help'])\n"
+        "heavy = {'rich', 'msgspec', 'httptools', 'uvloop', 'yaml', 'jinja2', 'sqlite3', 'asyncio'}\n"
+        "print(sorted({m.split('.')[0] for m in sys.modules} & heavy), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["rnu"], "did you mean 'run'"),
+        (["run"], "Missing argument"),
+        (["run", "quikstart"], "did you mean 'quickstart'"),
+        (["run", "quickstart@0"], "'0' is no concurrency"),
+        (["run", "quickstart@1,1"], "stands twice"),
+        (["run", "quickstart@3"], "is not among them"),
+        (["run", "quickstart/agg9"], "no topology"),
+        (["run", "quickstart:quickstrat"], "did you mean 'quickstart'"),
+        (["run", ":x"], "no selector"),
+        (["run", "quickstart", "--port", "0"], "port"),
+        (["run", "quickstart", "--trace", "no-such-file"], "no-such-file"),
+        (["explain", "ttf"], "did you mean"),
+        (["show", "latest", "--why"], "--why needs a metric"),
+        (["show", "nothing", "--home", "no-such-home"], "no runs"),
+        (["runs", "--state", "odd"], "states are"),
+        (["run", "quickstart", "--lang", "de"], "de"),
+    ],
+)
+def test_mistakes(args: list[str], said: str) -> None:
+    """Exit code 2, one message on stderr that names the mistake, nothing on stdout, no trace."""
+    done = servemark(*args)
+    assert done.returncode == 2, done
+    assert said in done.stderr and "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_errors_as_json() -> None:
+    """With --json the error is an object on stdout."""
+    done = servemark("run", "quikstart", "--json")
+    body = json.loads(done.stdout)
+    assert done.returncode == 2 and body["error"]["key"] == "catalog.no_suite_near"
+    assert "quickstart" in body["error"]["next"]
+
+
+def test_dry_run_starts_nothing(tmp_path: Path) -> None:
+    """The plan of the shipped suite, as JSON; ids do not change from one call to the next."""
+    one, two = (
+        servemark("run", "quickstart", "--dry-run", "--json", "--home", str(tmp_path / "h")) for _ in "ab"
+    )
+    assert one.stdout == two.stdout and one.returncode == 0
+    plan = json.loads(one.stdout)
+    assert [p["concurrency"] for p in plan["points"]] == [1, 2, 4]
+    assert len({p["point_id"] for p in plan["points"]} | {p["series_id"] for p in plan["points"]}) == 6
+    assert plan["cache_state"] == {"kind": "marked", "marker_scope": "session"}
+    assert all(entry["n"] >= 100 for entry in plan["evals"])
+    assert not (tmp_path / "h").exists()
+
+
+def test_broken_pipe_is_quiet() -> None:
+    """`servemark explain | head -1` ends without a word."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "servemark", "explain"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
