@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ConsoleMessage, Request, sync_playwright
 
 FLAGS = (
     "--no-sandbox",
@@ -31,8 +31,16 @@ def open_report(path: Path) -> list[str]:
         for width, scheme in ((1280, "light"), (390, "dark")):
             page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
             asked: list[str] = []
-            page.on("request", lambda request, asked=asked: asked.append(request.url))
-            page.on("console", lambda m: wrong.append(f"console {m.type}: {m.text}") if m.type == "error" else None)
+
+            def note_request(request: Request, asked: list[str] = asked) -> None:
+                asked.append(request.url)
+
+            def note_console(message: ConsoleMessage) -> None:
+                if message.type == "error":
+                    wrong.append(f"console: {message.text}")
+
+            page.on("request", note_request)
+            page.on("console", note_console)
             page.on("pageerror", lambda error: wrong.append(f"page error: {error}"))
             page.goto(path.resolve().as_uri())
             page.wait_for_timeout(200)
