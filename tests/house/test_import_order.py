@@ -9,26 +9,20 @@ import pytest
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "servemark"
 ORDER = [
-    "base",
-    "metrics",
-    "catalog",
-    "sizing",
-    "checks",
-    "plan",
-    "traces",
-    "preflight",
-    "launch",
-    "replay",
-    "evals",
-    "results",
-    "store",
-    "analysis",
-    "predict",
-    "runs",
-    "authoring",
-    "report",
-    "web",
-    "cli",
+    *(
+        "base",
+        "metrics",
+        "catalog",
+        "sizing",
+        "checks",
+        "plan",
+        "traces",
+        "preflight",
+        "launch",
+        "replay",
+        "evals",
+    ),
+    *("results", "store", "analysis", "predict", "runs", "authoring", "report", "web", "cli"),
 ]
 
 
