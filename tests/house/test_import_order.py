@@ -8,10 +8,22 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "servemark"
-ORDER = (
-    "base metrics catalog sizing checks plan traces preflight launch replay evals results store analysis predict"
-    " runs authoring report web cli"
-).split()
+ORDER = [
+    *(
+        "base",
+        "metrics",
+        "catalog",
+        "sizing",
+        "checks",
+        "plan",
+        "traces",
+        "preflight",
+        "launch",
+        "replay",
+        "evals",
+    ),
+    *("results", "store", "analysis", "predict", "runs", "authoring", "report", "web", "cli"),
+]
 
 
 def modules() -> dict[str, Path]:

@@ -53,10 +53,11 @@ def test_sizes_and_annotations(path: Path) -> None:
         missing = [a.arg for a in args if a.annotation is None and a.arg not in {"self", "cls"}]
         assert not missing, f"{where}: {missing} without annotation"
         assert node.returns is not None, f"{where}: no return annotation"
-    for node in tree.body:
-        public = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-        if public and not node.name.startswith("_"):  # type: ignore[attr-defined]
-            assert ast.get_docstring(node), f"{name}:{node.name} has no docstring"  # type: ignore[attr-defined,type-var]
+    for top in tree.body:
+        if isinstance(top, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not top.name.startswith(
+            "_"
+        ):
+            assert ast.get_docstring(top), f"{name}:{top.name} has no docstring"
 
 
 def code_lines(path: Path) -> list[str]:

@@ -207,7 +207,7 @@ def test_engine_hangs(
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_signals(
+def test_signals(  # noqa: PLR0917 - fixtures
     make_suite: Suite,
     start: Start,
     tmp_path: Path,

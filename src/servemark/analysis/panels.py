@@ -31,6 +31,8 @@ def cache_panel(row: ResultRow, plain: Row, lang: str | None) -> CachePanel:
     entries = []
     for name in SHARES:
         metric, reading = METRICS[name], read(plain, name)
+        if name == "cache_hit_theoretical_blocks" and reading.value is None:
+            continue  # this workload does not come in blocks: nothing is missing
         entries.append(
             Share(
                 id=name,

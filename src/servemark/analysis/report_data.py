@@ -144,7 +144,7 @@ def _header(rows: Sequence[ResultRow], runs: Sequence[RunFiles], lang: str) -> H
         str(run.manifest["line_id"]) for run in runs if "line_id" in run.manifest
     }
     return Header(
-        title=text("analysis.header.title", lang, suite=suite, arm=arm),
+        title=arm if arm == suite else text("analysis.header.title", lang, suite=suite, arm=arm),
         suite=suite,
         arm=arm,
         line_ids=tuple(sorted(line_ids)),

@@ -28,9 +28,11 @@ class CatalogueHelp(click.Command):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
                 name, said = record
-                said = {"help": "cli.option.help", "version": "cli.option.version"}.get(
-                    param.name or "", said
-                )
+                said = {
+                    "_click_default_help": "cli.option.help",
+                    "help": "cli.option.help",
+                    "version": "cli.option.version",
+                }.get(param.name or "", said)
                 key, _, rest = said.partition("  ")
                 records.append((name, text(key) + (f"  {rest}" if rest else "") if _is_key(key) else said))
         if records:

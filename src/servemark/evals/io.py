@@ -1,5 +1,4 @@
-"""`evals.json` of a run folder: every task with its score and all its samples, written whole and read with
-care.
+"""`evals.json` of a run folder: every task with its score and all samples, written whole, read with care.
 
 The file is one JSON object `{"schema": 1, "tasks": [TaskOutcome, …]}`; field names are those of the classes
 in `evals.runner` and `metrics.accuracy.EvalScore`; absent is null.

@@ -1,7 +1,6 @@
 """Asks a task's items of an endpoint, some at a time, and judges every reply.
 
-How many items there must be is known before the first is sent; whatever happens, every one of them is
-counted.
+How many items there are is known before the first is sent; whatever happens, every one of them is counted.
 """
 
 from __future__ import annotations

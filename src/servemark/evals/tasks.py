@@ -1,5 +1,4 @@
-"""What an accuracy task is: items with one expected answer each, how they are asked, and how a reply is
-judged."""
+"""What an accuracy task is: items with one expected answer each, how to ask them and judge the replies."""
 
 from __future__ import annotations
 

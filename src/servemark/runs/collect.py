@@ -51,7 +51,9 @@ class MetricsSampler:
         self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
     ) -> None:
         self._done.set()
-        self._thread.join(timeout=2)  # an engine that hangs answers no question; its thread is left to time out
+        self._thread.join(
+            timeout=2
+        )  # an engine that hangs answers no question; its thread is left to time out
 
     def _run(self) -> None:
         try:

@@ -1,5 +1,4 @@
-"""What a chat template adds to a prompt: tokens around messages, a default system prompt, the reply's
-head."""
+"""What a chat template adds to a prompt: tokens around messages, default system prompt, reply's opening."""
 
 from __future__ import annotations
 
