@@ -169,7 +169,7 @@ def _disks(facts: HostFacts, needs: Needs | None) -> Finding:
         for disk in facts.disks
     ]
     found = say("preflight.disk.found", disks=listed)
-    if needs is None:
+    if needs is None or not _image(needs):
         return Finding("disk", "none", found, facts=plain)
     why = [saying for disk in facts.disks for saying in _disk_faults(disk, needs)]
     need = say(
@@ -181,12 +181,15 @@ def _disks(facts: HostFacts, needs: Needs | None) -> Finding:
     return Finding("disk", "warn" if why else "ok", found, need, tuple(why), commands, plain)
 
 
+def _image(needs: Needs) -> bool:
+    """Whether a container image is unpacked: not for an engine that comes as a package."""
+    return bool(needs.container) and not needs.container.startswith("pypi#")
+
+
 def _disk_faults(disk: Disk, needs: Needs) -> list[Saying]:
     if disk.use == "shared_memory":
         if disk.total_bytes < SHM_BYTES and needs.gpus > 1:
             return [say("preflight.disk.small_shm", path=disk.path, total=size(disk.total_bytes))]
-        return []
-    if not needs.container or not needs.gpus:  # an engine from a package: no image is unpacked
         return []
     found = []
     if disk.free_bytes < IMAGE_BYTES:

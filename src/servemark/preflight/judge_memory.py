@@ -226,8 +226,11 @@ def _blocks(memory: Memory, store: StoreNeed | None) -> Finding:
         zones=", ".join(listed) or "—",
     )
     if not agree:
-        summed = size(sum(zone.pages() for zone in memory.zones) * page)
-        why = say("preflight.blocks.differ", summed=summed, free=size(memory.free_bytes))
+        summed = sum(zone.pages() for zone in memory.zones) * page
+        why = say("preflight.blocks.differ", summed=size(summed), free=size(memory.free_bytes))
+        waiting = _waiting(memory)
+        if waiting and abs((memory.free_bytes or 0) - summed - waiting) < GIB:
+            why = say("preflight.blocks.waiting", waiting=size(waiting))
         return Finding("blocks", "unknown", found, None, (why,), (), plain)
     if store is None:
         return Finding("blocks", "none", found, facts=plain)
@@ -245,6 +248,14 @@ def _blocks(memory: Memory, store: StoreNeed | None) -> Finding:
         Command("cat /proc/buddyinfo"),
     )
     return Finding("blocks", "warn", found, need, (why,), commands, plain)
+
+
+def _waiting(memory: Memory) -> int | None:
+    """Memory that counts as free but was not handed to any NUMA node yet, as some virtual machines start; bytes."""
+    totals = [node.total_bytes for node in memory.nodes if node.total_bytes is not None]
+    if memory.total_bytes is None or not totals:
+        return None
+    return max(0, memory.total_bytes - sum(totals))
 
 
 def _compaction(memory: Memory) -> Finding:

@@ -198,7 +198,7 @@ def read_nodes(files: Sequence[Path]) -> tuple[tuple[Node, ...], tuple[Saying, .
     arms = sorted({node.arm or "—" for node in found.values()})
     if len(arms) > 1:
         raise input_error("preflight.merge_arms", arms=", ".join(arms))
-    return tuple(found[name] for name in sorted(found)), tuple(dict.fromkeys(notes_of(notes)))
+    return tuple(found[name] for name in sorted(found)), tuple(notes_of(notes))
 
 
 def notes_of(notes: list[Saying]) -> Iterator[Saying]:

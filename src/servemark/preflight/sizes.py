@@ -17,7 +17,7 @@ STEPS = (4, 2, 1)
 
 def probe_size(value: str) -> int:
     """Bytes of `512MiB` or `1.5 GB`. ServemarkError (exit 2) for zero, negatives, unknown units and what is no size."""
-    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]{0,3})\s*", value)
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]{0,3})\s*", value, re.ASCII)
     unit = UNITS.get(match.group(2).lower()) if match is not None else None
     if match is None or unit is None or float(match.group(1)) <= 0:
         raise input_error("preflight.bad_size", value=value[:40])
