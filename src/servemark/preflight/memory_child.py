@@ -111,7 +111,9 @@ def _grow(pages: int, answer: dict[str, object], pool: Path) -> int:
         return 0
     if not os.access(pool / "nr_hugepages", os.W_OK):
         raise NotGrantedError("not root")
+    begun = time.perf_counter()
     (pool / "nr_hugepages").write_text(str(before + missing), encoding="ascii")
+    answer["reserve_s"] = time.perf_counter() - begun
     added = (
         _number(pool / "nr_hugepages") or before
     ) - before  # the kernel may grant fewer, without an error

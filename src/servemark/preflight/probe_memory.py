@@ -19,6 +19,9 @@ from servemark.preflight.root import integer
 from servemark.preflight.sizes import allowed, steps
 
 ROUNDS = 2
+ORDERS = ((0, 1, 3, 2), (1, 2, 0, 3), (2, 3, 1, 0), (3, 0, 2, 1))
+"""Orders of the four ways: each follows each other one once (a Williams square), because what an allocation finds
+depends on who freed memory before it: in one fixed order the same call differed by a factor of five."""
 CHILD_SECONDS = 300.0
 COVERED = 0.95
 UNSTEADY = 3.0
@@ -33,6 +36,8 @@ class Run:
 
     method: Method
     bytes: int
+    reserve_s: float | None
+    """What growing the pool took; None where nothing had to be reserved."""
     populate_s: float | None
     free_s: float | None
     huge_bytes: int | None
@@ -56,13 +61,13 @@ def memory_findings(
     nodes = tuple(node.number for node in facts.memory.nodes if node.total_bytes)
     most = allowed(facts)[0]
     runs: dict[Method, list[Run]] = {method: [] for method in METHODS}
-    for _ in range(ROUNDS):
-        for length in sizes:
-            for method in METHODS:
-                if runs[method] and runs[method][-1].refused is not None:
-                    continue
-                progress(f"{method} {size(length)}")
-                runs[method].append(run_child(method, min(length, most), nodes))
+    for turn, length in enumerate(sizes * ROUNDS):
+        for place in ORDERS[turn % len(ORDERS)]:
+            method = METHODS[place]
+            if runs[method] and runs[method][-1].refused is not None:
+                continue
+            progress(f"{method} {size(length)}")
+            runs[method].append(run_child(method, min(length, most), nodes))
     return [_finding(method, runs[method], needs) for method in METHODS]
 
 
@@ -108,7 +113,7 @@ def _pool() -> int | None:
 
 def _refused(method: Method, length: int, reason: str, before: int | None) -> Run:
     after = _pool() if before is not None else None
-    return Run(method, length, None, None, None, None, {}, {}, before, after, reason)
+    return Run(method, length, None, None, None, None, None, {}, {}, before, after, reason)
 
 
 def _run(answer: dict[str, Any]) -> Run:
@@ -118,6 +123,7 @@ def _run(answer: dict[str, Any]) -> Run:
     return Run(
         method=method,
         bytes=answer["bytes"],
+        reserve_s=answer.get("reserve_s"),
         populate_s=answer.get("populate_s"),
         free_s=answer.get("free_s"),
         huge_bytes=smaps.get("Private_Hugetlb" if method == "hugetlb" else "AnonHugePages"),
@@ -206,8 +212,14 @@ def _why(method: Method, done: list[Run], error: float | None, guess: Estimate |
             why.append(say("preflight.probe_memory.placed", shares=", ".join(shares)))
     if method == "hugetlb" and any(run.pool_after is not None for run in done):
         last = done[-1]
+        reserving = [run.reserve_s / run.bytes * GIB for run in done if run.reserve_s is not None]
         why.append(
-            say("preflight.probe_memory.pool", before=count(last.pool_before), after=count(last.pool_after))
+            say(
+                "preflight.probe_memory.pool",
+                reserve=f"{max(reserving, default=0):.3g}",
+                before=count(last.pool_before),
+                after=count(last.pool_after),
+            )
         )
     return why
 
