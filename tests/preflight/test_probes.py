@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from servemark.preflight.estimate import estimate, held_out
 from servemark.preflight.facts import GIB, MIB, HostFacts
 from servemark.preflight.inspect import Where, inspect_host
 from servemark.preflight.memory_child import POOL, NotGrantedError, reserved
+from servemark.preflight.needs import StoreNeed
 from servemark.preflight.probe_memory import memory_findings, run_child
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="allocates as Linux does")
@@ -106,6 +108,29 @@ def test_huge_pages_are_put_back_when_the_parent_dies(number: int, tmp_path: Pat
     while pool() != before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert pool() == before
+
+
+@pytest.mark.skipif(not CAN_RESERVE, reason="only root may reserve huge pages")
+def test_huge_pages_of_a_killed_child_are_put_back() -> None:
+    """SIGKILL in the middle, as the OOM killer does: the parent says so and shrinks the pool again."""
+    before = pool()
+
+    def kill() -> None:
+        deadline = time.monotonic() + 10
+        while pool() == before and time.monotonic() < deadline:
+            time.sleep(0.001)
+        for task in Path("/proc/self/task").iterdir():
+            for pid in (task / "children").read_text().split():
+                os.kill(int(pid), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    run = run_child("hugetlb", 512 * MIB, (0,))
+    killer.join()
+    assert pool() == before
+    if run.refused is None or "granted" in run.refused:
+        pytest.skip("it was done before it could be killed, or the pages could not be had")
+    assert run.refused == "signal 9" and run.populate_s is None
 
 
 def test_a_pool_that_is_granted_short_is_put_back(tmp_path: Path) -> None:
@@ -262,3 +287,37 @@ def test_a_real_store_over_tcp(facts: HostFacts) -> None:
     assert all(run["rc"] == 0 and run["equal"] for run in runs)
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.skipif(not CAN_RESERVE, reason="only root may reserve huge pages")
+@pytest.mark.parametrize(("short", "works"), [(0, True), (1, False)])
+def test_the_pages_that_a_real_store_takes(short: int, works: bool) -> None:
+    """The formula's page count is enough for a real store, and one page less is not."""
+    binary = probe_store.master_binary()
+    if binary is None:
+        pytest.skip("Mooncake is not installed in this Python")
+    store = StoreNeed(64 * MIB + 1, probe_store.BUFFER_BYTES, 1, "tcp", "hugetlb", 2 * MIB)
+    assert store.pages == 33 + 8  # ceil(64 MiB + 1 byte) and 16 MiB, in pages of 2 MiB
+    before = pool()
+    if before.strip() != "0":
+        pytest.skip("somebody else has a pool of huge pages here")
+    answer: dict[str, object] = {}
+    job = {"segment_bytes": store.segment_bytes, "buffer_bytes": store.buffer_bytes}
+    try:
+        with reserved(store.pages - short, answer), probe_store.master(binary) as (address, _):
+            done = subprocess.run(
+                list(probe_store.CHILD),
+                input=json.dumps({"master": address, **job}) + "\n",
+                env={**os.environ, "MC_STORE_USE_HUGEPAGE": "1"},
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=60,
+            )
+    except (NotGrantedError, probe_store.MasterDownError) as error:
+        pytest.skip(str(error))
+    (said,) = [row for row in done.stdout.splitlines() if row.startswith(probe_store.MARK)] or ["{}"]
+    rc = json.loads(said.removeprefix(probe_store.MARK)).get("rc")
+    assert (rc == 0) is works, done.stderr[-500:]
+    assert pool() == before

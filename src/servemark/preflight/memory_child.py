@@ -24,6 +24,7 @@ from servemark.preflight.root import integer, table
 
 POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB")
 PR_SET_PDEATHSIG = 1
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 SMAPS = ("Rss", "AnonHugePages", "Private_Hugetlb", "KernelPageSize", "THPeligible")
 
 
@@ -51,9 +52,11 @@ def _behave() -> None:
     """End with the parent, through the handlers below, and be the OOM killer's first choice."""
 
     def end(number: int, frame: FrameType | None) -> None:
+        for other in ENDING:  # a second one must not break off the giving back
+            signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in ENDING:
         signal.signal(number, end)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from servemark.preflight.allocation import METHODS, Method
 from servemark.preflight.estimate import Estimate, estimate, held_out
-from servemark.preflight.facts import GIB, HostFacts
+from servemark.preflight.facts import GIB, PAGE_2M, HostFacts
 from servemark.preflight.finding import Finding, Saying, Verdict, count, say, seconds, size
 from servemark.preflight.memory_child import POOL
 from servemark.preflight.needs import Needs
@@ -83,25 +83,25 @@ def run_child(method: Method, length: int, nodes: tuple[int, ...], limit_s: floa
         output, _ = child.communicate(job, timeout=limit_s)
     except subprocess.TimeoutExpired:
         child.terminate()
-        output, _ = child.communicate()
+        child.communicate()
         return _refused(method, length, f"more than {limit_s:g} s", before)
     except BaseException:  # Ctrl-C: the child is told to end, and gives everything back before we go on
         child.terminate()
         child.communicate()
         raise
-    finally:
-        _give_back(before)
+    if child.returncode < 0:
+        _give_back(before, length // PAGE_2M)
     if child.returncode != 0:
         reason = f"signal {-child.returncode}" if child.returncode < 0 else f"exit {child.returncode}"
         return _refused(method, length, reason, before)
     return _run(json.loads(output))
 
 
-def _give_back(before: int | None) -> None:
-    """A child that was killed could not shrink the pool again."""
+def _give_back(before: int | None, pages: int) -> None:
+    """A child that was killed could not shrink the pool again: at most what it can have added is taken out."""
     now = _pool() if before is not None else None
     if before is not None and now is not None and now > before:
-        (POOL / "nr_hugepages").write_text(str(before), encoding="ascii")
+        (POOL / "nr_hugepages").write_text(str(max(before, now - pages)), encoding="ascii")
 
 
 def _pool() -> int | None:
@@ -199,7 +199,7 @@ def _why(method: Method, done: list[Run], error: float | None, guess: Estimate |
     if guess is not None and guess.times_larger > FAR:
         why.append(say("preflight.probe_memory.far", times=f"{guess.times_larger:,.0f}"))
     if error is not None:
-        why.append(say("preflight.probe_memory.held_out", error=f"{error:+.0%}"))
+        why.append(say("preflight.probe_memory.held_out", error=f"{round(error * 100) or 0:+d} %"))
     if method == "thp-interleave":
         nodes = sorted({node for run in done for node in run.nodes})
         if len(nodes) < 2:
