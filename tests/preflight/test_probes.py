@@ -24,6 +24,7 @@ from servemark.preflight.inspect import Where, inspect_host
 from servemark.preflight.memory_child import POOL, NotGrantedError, reserved
 from servemark.preflight.needs import StoreNeed
 from servemark.preflight.probe_memory import memory_findings, run_child
+from servemark.preflight.store_child import MARK
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="allocates as Linux does")
 CAN_RESERVE = os.access(POOL / "nr_hugepages", os.W_OK)
@@ -317,7 +318,7 @@ def test_the_pages_that_a_real_store_takes(short: int, works: bool) -> None:
             )
     except (NotGrantedError, probe_store.MasterDownError) as error:
         pytest.skip(str(error))
-    (said,) = [row for row in done.stdout.splitlines() if row.startswith(probe_store.MARK)] or ["{}"]
-    rc = json.loads(said.removeprefix(probe_store.MARK)).get("rc")
+    (said,) = [row for row in done.stdout.splitlines() if row.startswith(MARK)] or ["{}"]
+    rc = json.loads(said.removeprefix(MARK)).get("rc")
     assert (rc == 0) is works, done.stderr[-500:]
     assert pool() == before

@@ -20,7 +20,7 @@ from servemark.preflight.finding import Command, Finding, Saying, Verdict, say, 
 from servemark.preflight.needs import Needs
 from servemark.preflight.read_devices import read_mooncake
 from servemark.preflight.sizes import allowed, steps, too_large
-from servemark.preflight.store_child import MARK as MARK
+from servemark.preflight.store_child import MARK
 
 BUFFER_BYTES = 16 * MIB
 MASTER_SECONDS = 15.0
