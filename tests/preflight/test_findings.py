@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,6 +86,19 @@ def test_reserved_pages_of_others_are_not_free(b300: FakeHost, deploy: MakeDeplo
     """Pages promised to a mapping that has not touched them count as free for the kernel, not for us."""
     b300.put("/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages", "500000\n")
     assert topic(look(b300, needs_of(deploy(environment=HUGETLB), arm="a")), "huge_pages").verdict == "fail"
+
+
+def test_memory_that_does_not_hold_the_store(b300: FakeHost, deploy: MakeDeployment) -> None:
+    """1,500 GiB available where 1,552 are needed: 52 GiB are missing. 1,600 hold it, but by less than a tenth."""
+    needs = needs_of(deploy(), arm="a", host_mib=3_977_095)
+    b300.memory(4096, 1500, nodes=2)
+    found = topic(look(b300, needs), "memory")
+    assert found.verdict == "fail" and "52 GiB (55.8 GB)" in found.why[0].said("en")
+    b300.memory(4096, 1600, nodes=2)
+    assert topic(look(b300, needs), "memory").verdict == "warn"
+    b300.memory(3072, 3000, nodes=2)  # the clusters file states 3,884 GiB
+    found = topic(look(b300, needs), "memory")
+    assert found.verdict == "warn" and "3,883.9 GiB" in found.why[0].said("en")
 
 
 def test_fragmented_memory(b300: FakeHost, deploy: MakeDeployment) -> None:
@@ -221,6 +235,7 @@ def test_amd_gpus_from_the_kernels_topology(host: FakeHost) -> None:
     host.put(
         f"{base}/1/properties", "cpu_cores_count 0\nsimd_count 1024\nvendor_id 4098\ndrm_render_minor 128\n"
     )
+    host.put(f"{base}/2/properties", "simd_count 16\nvendor_id 4318\n")  # somebody else's: no AMD GPU
     host.put(f"{base}/1/name", "gfx950\n")
     host.put(f"{base}/1/mem_banks/0/properties", "heap_type 1\nsize_in_bytes 309220868096\n")
     host.program("amd-smi", """echo '[{"gpu": 0, "market_name": "AMD Instinct MI355X"}]'""")
@@ -232,8 +247,10 @@ def test_amd_gpus_from_the_kernels_topology(host: FakeHost) -> None:
 
 def test_a_program_that_hangs_or_lies_is_given_up(b300: FakeHost, deploy: MakeDeployment) -> None:
     """fi_info that never ends costs its 0.8 s; one that fails (ENODATA) means no device."""
-    b300.program("fi_info", "exec sleep 30")
+    begun = time.monotonic()
+    b300.program("fi_info", "sleep 30; echo late")
     assert topic(look(b300, needs_of(deploy(), arm="a")), "efa").verdict == "unknown"
+    assert time.monotonic() - begun < 3
     b300.program("fi_info", "echo 'fi_getinfo: -61'; exit 61")
     assert topic(look(b300, needs_of(deploy(), arm="a")), "efa").verdict == "fail"
 

@@ -60,6 +60,15 @@ def test_gpu_memory_in_use_on_one_node(tmp_path: Path, line: MakeLine) -> None:
     }
 
 
+def test_small_differences_of_gpu_memory_are_the_drivers(tmp_path: Path, line: MakeLine) -> None:
+    """0.8 GiB against 2.3 GiB over eight GPUs: three times as much, but less than 2 GiB more."""
+    low: dict[str, object] = {"used_bytes": [100 << 20] * 8}
+    some: dict[str, object] = {"used_bytes": [300 << 20] * 8}
+    assert merged(tmp_path, line("n1", gpus=low), line("n2", gpus=low), line("n3", gpus=some)).odd == {}
+    odd = merged(tmp_path, line("n1", gpus=low), line("n2", gpus=low), line("n3")).odd
+    assert odd == {"n3": ("gpu_used",)}  # 0.8 against 4.7 GiB
+
+
 def test_one_node_and_equal_nodes(tmp_path: Path, line: MakeLine) -> None:
     """Nothing stands out."""
     assert merged(tmp_path, line("n1")).odd == {}

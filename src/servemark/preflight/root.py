@@ -5,8 +5,10 @@ Everything read is untrusted: reads are bounded, bytes that are no text are repl
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,18 +71,24 @@ class HostRoot:
         if program is None:
             return None
         try:
-            done = subprocess.run(
+            child = subprocess.Popen(
                 [program, *argv[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                timeout=COMMAND_SECONDS,
-                check=False,
                 env={**os.environ, "LC_ALL": "C"},
+                start_new_session=True,
             )
-        except (OSError, subprocess.TimeoutExpired):
+        except OSError:
             return None
-        return done.returncode, done.stdout[:MAX_READ].decode("utf-8", "replace")
+        try:
+            output, _ = child.communicate(timeout=COMMAND_SECONDS)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # what it started holds the pipe open too
+            child.communicate()
+            return None
+        return child.returncode, output[:MAX_READ].decode("utf-8", "replace")
 
 
 def integer(text: str | None) -> int | None:
