@@ -29,7 +29,7 @@ def run_overhead_s() -> float:
     with tempfile.TemporaryDirectory() as home:
         total = wall_s("run", "quickstart@1", "--no-evals", "--home", home)
         row = json.loads(next(Path(home).glob("runs/*/result.json")).read_text(encoding="utf-8"))
-        return total - sum(row["phases_s"][name] for name in ("ready", "warmup", "replay"))
+        return total - sum(float(row["phases_s"][name]) for name in ("ready", "warmup", "replay"))
 
 
 def main() -> int:
