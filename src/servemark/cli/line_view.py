@@ -115,8 +115,10 @@ def print_point(console: Console, data: ReportData, point: PointView) -> None:
         table.add_row(
             column.label, cell.text if cell.absent_because is None else f"{cell.text} ({cell.absent_because})"
         )
+    told = {column.label for column in data.columns}
     for entry in point.cache.entries:
-        table.add_row(entry.label, entry.text)
+        if entry.label not in told:
+            table.add_row(entry.label, entry.text)
     for panel in point.evals:
         table.add_row(panel.task, panel.text)
     console.print(table)

@@ -134,7 +134,9 @@ class LiveView:
             bars.add_row(
                 Text(mark, style=style),
                 Text(f"c{concurrency}", style=style),
-                ProgressBar(total=1.0, completed=share, width=24),
+                ProgressBar(
+                    total=1.0, completed=share, width=24, complete_style="cyan", finished_style="green"
+                ),
                 Text(numbers, style="dim" if state != "running" else ""),
             )
         rows: list[Text | Table] = [head, bars]

@@ -71,8 +71,24 @@ class MetricsSampler:
 
 
 def observed(identity: EngineIdentity) -> dict[str, object]:
-    """What ran, read from what ran: engine, host, packages."""
-    return {"engine": asdict(identity), "host": host_facts(), "packages": package_versions()}
+    """What ran, read from what ran: engine, host, packages; facts that are declared too stand under that name."""
+    facts: dict[str, object] = {
+        "engine": asdict(identity),
+        "host": host_facts(),
+        "packages": package_versions(),
+    }
+    details = identity.details
+    precision, slots, per_slot = (details.get(k) for k in ("model_ftype", "slots", "ctx_tokens_per_slot"))
+    if isinstance(precision, str):
+        facts["precision"] = precision.lower()
+    args: dict[str, object] = {}
+    if isinstance(slots, int):
+        args["parallel"] = slots
+        if isinstance(per_slot, int):
+            args["ctx-size"] = slots * per_slot
+    if args:
+        facts["engine_args"] = args
+    return facts
 
 
 def hashes(folder: RunFolder) -> dict[str, dict[str, object]]:

@@ -15,7 +15,6 @@ from servemark.catalog.yaml_nodes import read_yaml
 from servemark.evals.registry import find_task
 from servemark.evals.tasks import EvalTask
 from servemark.plan.points import Choice, Point, choose, points
-from servemark.traces.chains import DEFAULT_THINK_SCALE, mooncake_workload
 from servemark.traces.generator import generate
 from servemark.traces.recipe import AgenticRecipe, recipe_problems
 from servemark.traces.theory import TheoreticalHit, theoretical_hit
@@ -103,6 +102,8 @@ def _one_local_worker(choice: Choice) -> None:
 
 def _workload(choice: Choice, options: RunOptions) -> tuple[Workload, dict[str, dict[str, object]]]:
     if options.trace is not None:
+        from servemark.traces.chains import DEFAULT_THINK_SCALE, mooncake_workload  # noqa: PLC0415 - msgspec is slow
+
         think = DEFAULT_THINK_SCALE if options.scale_think is None else options.scale_think
         workload = mooncake_workload(
             options.trace,
