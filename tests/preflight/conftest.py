@@ -240,7 +240,7 @@ def line(node: str, *, taken_at: float = 1.0, arm: str | None = "a", **topics: d
         {
             "topic": "probe_memory",
             "verdict": "none",
-            "facts": {"method": "thp", "seconds_per_gib": s, "huge_share": 1.0},
+            "facts": {"method": "thp", "fastest_s_per_gib": s, "huge_share": 1.0},
         }
         for s in [topics.get("probe", {}).get("s", 0.2)]
     ]

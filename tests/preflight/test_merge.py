@@ -107,6 +107,16 @@ def test_a_line_that_is_not_ours_is_refused_with_its_place(tmp_path: Path, line:
     assert caught.value.key == "preflight.merge_bad_line" and caught.value.where == f"{file}:2"
 
 
+def test_lines_that_a_shared_stream_mixed_are_refused(tmp_path: Path, line: MakeLine) -> None:
+    """As `srun` without a file a node does with long lines: never half a table."""
+    first, second = line("n1"), line("n2")
+    file = tmp_path / "nodes.jsonl"
+    file.write_text(first[:100] + second[:100] + first[100:] + "\n" + second[100:] + "\n")
+    with pytest.raises(ServemarkError) as caught:
+        read_nodes([file])
+    assert "node-%N.jsonl" in (caught.value.next_step("en") or "")
+
+
 def test_no_nodes_no_file_and_two_arms(tmp_path: Path, line: MakeLine) -> None:
     """Each has its own words."""
     empty, two = tmp_path / "empty", tmp_path / "two"

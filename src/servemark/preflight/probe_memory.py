@@ -157,6 +157,7 @@ def _finding(method: Method, runs: list[Run], needs: Needs | None) -> Finding:
     stalls = sum(run.counters.get("compact_stall", 0) for run in done)
     plain |= {
         "seconds_per_gib": sorted(rates)[len(rates) // 2],
+        "fastest_s_per_gib": min(rates),
         "huge_share": min(covered),
         "fallbacks": fallbacks,
     }
