@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +16,9 @@ from servemark.catalog.deployment import Deployment
 from servemark.preflight.finding import Finding
 from servemark.preflight.inspect import Where, inspect_host
 from servemark.preflight.needs import Needs, needs_of
+from servemark.preflight.read_gpus import read_gpus
 from servemark.preflight.report import Report, judge
+from servemark.preflight.root import HostRoot
 
 if TYPE_CHECKING:
     from tests.preflight.conftest import FakeHost
@@ -286,3 +290,41 @@ def test_every_finding_speaks_both_languages(b300: FakeHost, deploy: MakeDeploym
             said = [finding.found.said(lang), *(why.said(lang) for why in finding.why)]
             said += [finding.need.said(lang)] if finding.need else []
             assert all("{" not in one and one for one in said), said
+
+
+class NvmlError(Exception):
+    """As `pynvml.NVMLError`."""
+
+
+def nvml_stand_in(*, dead: bool = False) -> ModuleType:
+    """Answers as NVML gave them on a host with one H200 (driver 580.159.04); ECC as a device without it."""
+    module = ModuleType("pynvml")
+
+    def refuse(*args: object) -> int:
+        raise NvmlError
+
+    vars(module).update(
+        NVMLError=NvmlError,
+        nvmlInit=refuse if dead else lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlSystemGetDriverVersion=lambda: b"580.159.04",
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=150754820096, used=644939776),
+        nvmlDeviceGetPciInfo=lambda handle: SimpleNamespace(busId="00000000:00:06.0"),
+        nvmlDeviceGetName=lambda handle: "NVIDIA H200",
+        nvmlDeviceGetTotalEccErrors=refuse,
+    )
+    return module
+
+
+def test_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes and names from NVML; what a device does not answer is absent, not 0."""
+    monkeypatch.setitem(sys.modules, "pynvml", nvml_stand_in())
+    gpus = read_gpus(HostRoot())
+    assert gpus.driver == "580.159.04" and gpus.known
+    (gpu,) = gpus.devices
+    assert (gpu.name, gpu.memory_bytes, gpu.used_bytes) == ("NVIDIA H200", 150754820096, 644939776)
+    assert gpu.ecc_errors is None and gpu.source == "nvml"
+    monkeypatch.setitem(sys.modules, "pynvml", nvml_stand_in(dead=True))
+    assert all(device.source != "nvml" for device in read_gpus(HostRoot()).devices)
