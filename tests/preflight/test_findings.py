@@ -98,6 +98,7 @@ def test_memory_that_does_not_hold_the_store(b300: FakeHost, deploy: MakeDeploym
     b300.memory(4096, 1500, nodes=2)
     found = topic(look(b300, needs), "memory")
     assert found.verdict == "fail" and "52 GiB (55.8 GB)" in found.why[0].said("en")
+    assert "164 GiB" in found.why[1].said("en")  # 0.9 x 1,500 / 8 - 4 = 164.75
     b300.memory(4096, 1600, nodes=2)
     assert topic(look(b300, needs), "memory").verdict == "warn"
     b300.memory(3072, 3000, nodes=2)  # the clusters file states 3,884 GiB

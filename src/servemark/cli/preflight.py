@@ -51,7 +51,7 @@ class Asked:
 @click.option(
     "--merge", multiple=True, type=click.Path(path_type=Path), metavar="FILE", help="preflight.option.merge"
 )
-@click.argument("more", nargs=-1, type=click.UNPROCESSED)
+@click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="[FILE]...")
 @click.option("--json", "as_json", is_flag=True, help="cli.option.json")
 @language
 def preflight(

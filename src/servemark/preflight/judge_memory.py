@@ -45,6 +45,9 @@ def _memory(facts: HostFacts, needs: Needs | None, store: StoreNeed | None) -> F
         elif store.node_bytes > there:
             verdict = "fail"
             why.append(say("preflight.memory.short", missing=both(store.node_bytes - there)))
+            fitting = int(0.9 * there) // store.ranks - store.buffer_bytes
+            if fitting >= GIB:
+                why.append(say("preflight.memory.fits", segment=size(fitting // GIB * GIB)))
         elif store.node_bytes > 0.9 * there:
             verdict = "warn"
             why.append(say("preflight.memory.tight", share=f"{store.node_bytes / there:.0%}"))
