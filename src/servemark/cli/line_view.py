@@ -5,11 +5,11 @@ from __future__ import annotations
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from servemark.analysis.report_types import AxisChoice, PointView, ProblemGroup, ReportData
 from servemark.base.messages import text
 from servemark.cli.plot import PlotPoint, front_plot
+from servemark.cli.safe_text import Text
 
 TERMINAL_COLUMNS = {
     "ttft_s.p50": "ttft_p50",

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from servemark.analysis.format import display
 from servemark.base.messages import find_text, text
+from servemark.cli.safe_text import Text
 from servemark.metrics.derive import value_of
 from servemark.results.serialize import read_result, row_to_json
 from servemark.runs.folder import RunInfo, RunState
