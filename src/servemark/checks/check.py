@@ -1,0 +1,272 @@
+"""Check a suite: read it once, run every rule, give findings in one stable order."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from servemark.base.errors import ServemarkError, input_error
+from servemark.catalog.arms import Arm
+from servemark.catalog.deployment import Deployment
+from servemark.catalog.nodes import Problem
+from servemark.catalog.suite import Suite, read_suite, without_collections
+from servemark.catalog.yaml_nodes import read_bytes
+from servemark.checks.changes import Change
+from servemark.checks.model import SEVERITIES, Finding, Hit, Rule, Scope
+from servemark.checks.registry import all_rules, rules_of
+from servemark.checks.rules.schema import CODES, finding_of
+from servemark.checks.suppress import read_suppressions
+from servemark.checks.view import ArmView, EntryView, RecipeView, World
+
+MAX_RELATED = 4
+"""Other places that a finding keeps when several entries lead to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What is checked. `select` and `ignore` are codes, their beginnings, or families."""
+
+    arms: tuple[str, ...] = ()
+    """Keys or patterns; () for the whole suite."""
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    only: frozenset[str] | None = None
+    """Keys that are left after other filters; None for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a check found: findings in order, what was suppressed, and how much was looked at."""
+
+    suite: Suite
+    findings: tuple[Finding, ...]
+    suppressed: tuple[Finding, ...]
+    arms: int
+    recipes: int
+    rules: int
+    read_failed: bool
+    """Whether a file could not be taken in whole."""
+    unchecked: dict[str, int] = field(default_factory=dict)
+    """State of recipes that could not be compared -> entries."""
+
+    def count(self, severity: str) -> int:
+        """Findings of one severity."""
+        return sum(finding.severity == severity for finding in self.findings)
+
+
+def chosen(code: str, family: str, names: tuple[str, ...]) -> bool:
+    """Whether a code is meant by one of the names."""
+    return any(code.startswith(name.upper()) or family == name.lower() for name in names)
+
+
+def known_choice(names: tuple[str, ...]) -> None:
+    """ServemarkError (exit 2) for a name that is no rule's, with the nearest."""
+    from servemark.catalog.fields import nearest  # noqa: PLC0415 - only for a mistake
+
+    codes = {*all_rules(), *CODES.values()}
+    families = {found.family for found in all_rules().values()}
+    for name in names:
+        if not any(chosen(code, "", (name,)) for code in codes) and name.lower() not in families:
+            near = nearest(name.upper(), codes) or nearest(name.lower(), families)
+            key = "checks.no_rule_near" if near else "checks.no_rule"
+            raise input_error(key, name=name, near=near)
+
+
+def check_suite(where: str | Path, wishes: Wishes | None = None) -> Report:
+    """Check a suite by path or by the name of a shipped one. ServemarkError (exit 2) when there is no suite."""
+    suite, problems = read_suite(where)
+    return check_read(suite, problems, wishes or Wishes())
+
+
+def check_read(suite: Suite, problems: list[Problem], wishes: Wishes) -> Report:
+    """As `check_suite`, of a suite that is already read with its problems."""
+    known_choice((*wishes.select, *wishes.ignore))
+    with without_collections():
+        world, more = _world(suite, wishes)
+        runner = _Runner(world, wishes)
+        findings = [f for problem in (*problems, *more) if (f := finding_of(problem)) is not None]
+        findings += runner.run()
+        suppressions, wrong = read_suppressions(suite)
+        findings += [f for problem in wrong if (f := finding_of(problem)) is not None]
+    findings = merged(f for f in findings if _wanted(f, wishes))
+    kept, suppressed, notes = suppressions.apply(findings, whole=world.whole and not wishes.select)
+    kept = sorted([*kept, *(n for n in notes if _wanted(n, wishes))], key=lambda f: f.order)
+    states: dict[str, int] = {}
+    for view in runner.views:
+        state = view.reading.state
+        if state != "read" and not (state == "none" and view.entry.single_node):
+            states[state] = states.get(state, 0) + 1
+    failed = any(f.code in _UNREADABLE and f.severity == "error" for f in kept)
+    return Report(
+        suite,
+        tuple(kept),
+        tuple(suppressed),
+        len(world.arms),
+        runner.recipes,
+        len(all_rules()),
+        failed,
+        states,
+    )
+
+
+_UNREADABLE = {CODES[name] for name in ("not_yaml", "unreadable", "missing_file", "too_large", "not_regular")}
+
+
+def _wanted(finding: Finding, wishes: Wishes) -> bool:
+    if wishes.select and not chosen(finding.code, finding.family, wishes.select):
+        return False
+    return not (wishes.ignore and chosen(finding.code, finding.family, wishes.ignore))
+
+
+def _world(suite: Suite, wishes: Wishes) -> tuple[World, list[Problem]]:
+    problems: list[Problem] = []
+    arms = _arms(suite, wishes)
+    golden = suite.golden(problems)
+    thresholds, aliases = suite.thresholds(problems), suite.aliases(problems)
+    whole = not wishes.arms and wishes.only is None
+    return World(suite, golden, thresholds, aliases, (), whole, arms), problems
+
+
+def _arms(suite: Suite, wishes: Wishes) -> tuple[Arm, ...]:
+    arms = list(suite.arms.values())
+    if wishes.arms:
+        kept = []
+        for name in wishes.arms:
+            found = [arm for arm in arms if arm.key == name or fnmatch.fnmatchcase(arm.key, name)]
+            if not found:
+                suite.arm(name)  # raises with the nearest key
+            kept += [arm for arm in found if arm not in kept]
+        arms = [arm for arm in arms if arm in kept]
+    if wishes.only is not None:
+        arms = [arm for arm in arms if arm.key in wishes.only]
+    return tuple(arms)
+
+
+class _Runner:
+    """Runs the rules of each scope over the things that they look at."""
+
+    def __init__(self, world: World, wishes: Wishes) -> None:
+        self.world = world
+        self.wishes = wishes
+        self.views: list[EntryView] = []
+        self.recipes = 0
+        self.found: list[Finding] = []
+
+    def rules(self, scope: Scope) -> list[Rule]:
+        """Rules of a scope that were not deselected."""
+        return [
+            found
+            for found in rules_of(scope)
+            if (not self.wishes.select or chosen(found.code, found.family, self.wishes.select))
+            and not chosen(found.code, found.family, self.wishes.ignore)
+        ]
+
+    def run(self) -> list[Finding]:
+        """All findings, not yet merged or sorted."""
+        entry_rules, arm_rules = self.rules("entry"), self.rules("arm")
+        readings: dict[str, str] = {}
+        told: set[int] = set()
+        deployments: dict[int, tuple[Deployment, str]] = {}
+        for arm in self.world.arms:
+            view = ArmView(self.world, arm)
+            self._apply(arm_rules, view, arm.key)
+            for one in view.entries:
+                self.views.append(one)
+                reading = one.reading
+                if id(reading) not in told:
+                    told.add(id(reading))
+                    self.found += [f for p in reading.problems if (f := finding_of(p, arm.key)) is not None]
+                    if reading.deployment is not None:
+                        deployments[id(reading.deployment)] = reading.deployment, arm.key
+                        readings[reading.setting or ""] = arm.key
+                self._apply(entry_rules, one, arm.key)
+        recipe_rules = self.rules("recipe")
+        for deployment, key in deployments.values():
+            self._apply(recipe_rules, RecipeView(self.world, deployment), key)
+        self.recipes = len(deployments)
+        if self.world.whole:
+            self._orphans(recipe_rules)
+            self._changelog()
+        self._apply(self.rules("suite"), self.world, None)
+        return self.found
+
+    def _apply(self, rules: list[Rule], view: object, arm: str | None) -> None:
+        for one in rules:
+            for hit in one.check(view):
+                self.found.append(finding_from(one, hit, arm))
+
+    def _orphans(self, rules: list[Rule]) -> None:
+        """Recipes that no arm names are read and checked for themselves."""
+        from servemark.catalog.recipe import deployment_of  # noqa: PLC0415 - arms alone may need none
+        from servemark.catalog.variants import has_variants  # noqa: PLC0415
+
+        suite = self.world.suite
+        for path in suite.recipe_files():
+            if path in self.world.used_recipes:
+                continue
+            root, found = suite.recipe_tree(path)
+            problems = list(found)
+            if root.entries is not None and ("apiVersion" in root.entries or has_variants(root)):
+                deployment = None
+            else:
+                deployment = deployment_of(root, problems, None)
+            self.found += [f for p in problems if (f := finding_of(p)) is not None]
+            if deployment is not None:
+                self.recipes += 1
+                self._apply(rules, RecipeView(self.world, deployment, used=False), None)
+
+    def _changelog(self) -> None:
+        layout = self.world.suite.layout
+        if layout is None or layout.changelog is None:
+            return
+        rules = self.rules("changelog")
+        try:
+            path = self.world.suite.file(layout.changelog, str(layout.at))
+            shown = self.world.suite.shown(path)
+            data = read_bytes(path, shown)
+        except ServemarkError as error:
+            problem = Problem(layout.at, error.key, dict(error.values))
+            found = finding_of(problem)
+            self.found += [found] if found is not None else []
+            return
+        change = Change(shown, data, arms=frozenset(self.world.suite.arms))
+        self._apply(rules, change, None)
+
+
+def check_change(change: Change) -> list[Finding]:
+    """The changelog rules over one change, in order."""
+    with without_collections():
+        found = [finding_from(one, hit, None) for one in rules_of("changelog") for hit in one.check(change)]
+    return sorted(merged(found), key=lambda f: f.order)
+
+
+def finding_from(one: Rule, hit: Hit, arm: str | None) -> Finding:
+    """A rule's hit as a finding."""
+    key = f"{one.key}.{hit.variant}" if hit.variant else one.key
+    severity = hit.severity or one.severity
+    return Finding(one.code, one.family, severity, key, hit.at, hit.values, arm, hit.related, hit.fix)
+
+
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings that say the same of the same place are one, with the other places of all of them."""
+    kept: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        first = kept.setdefault(finding.identity, finding)
+        if first is not finding and len(first.related) < MAX_RELATED:
+            seen = {related.at for related in first.related}
+            more = tuple(related for related in finding.related if related.at not in seen)
+            if more:
+                related = (*first.related, *more)[:MAX_RELATED]
+                kept[finding.identity] = replace(first, related=related)
+    return list(kept.values())
+
+
+def by_severity(findings: Iterable[Finding]) -> Iterator[tuple[str, list[Finding]]]:
+    """(severity, findings) from errors to notes, without empty ones."""
+    listed = list(findings)
+    for severity in SEVERITIES:
+        some = [finding for finding in listed if finding.severity == severity]
+        if some:
+            yield severity, some
