@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.arms import Arm
-from servemark.catalog.deployment import Deployment
-from servemark.catalog.nodes import Problem
-from servemark.catalog.suite import Suite, read_suite, without_collections
+from servemark.catalog.nodes import Node, Problem
+from servemark.catalog.suite import RecipeReading, Suite, read_suite, without_collections
 from servemark.catalog.yaml_nodes import read_bytes
 from servemark.checks.changes import Change
 from servemark.checks.model import SEVERITIES, Finding, Hit, Rule, Scope
@@ -80,12 +79,36 @@ def check_suite(where: str | Path, wishes: Wishes | None = None) -> Report:
     return check_read(suite, problems, wishes or Wishes())
 
 
-def check_read(suite: Suite, problems: list[Problem], wishes: Wishes) -> Report:
+class Memory:
+    """What earlier checks of a suite found of things that may not have changed. A value is kept with the objects
+    that it was made from: the same objects give the same findings."""
+
+    def __init__(self) -> None:
+        self._kept: dict[object, tuple[tuple[object, ...], list[Finding]]] = {}
+
+    def findings(
+        self, name: object, made_from: tuple[object, ...], make: Callable[[], list[Finding]]
+    ) -> list[Finding]:
+        """The findings kept under a name, if they were made from these very objects; else made now and kept."""
+        kept = self._kept.get(name)
+        if kept is not None and len(kept[0]) == len(made_from):
+            pairs = zip(kept[0], made_from, strict=True)
+            same = (
+                one is other or (isinstance(one, (bytes, tuple)) and one == other) for one, other in pairs
+            )
+            if all(same):
+                return kept[1]
+        found = make()
+        self._kept[name] = made_from, found
+        return found
+
+
+def check_read(suite: Suite, problems: list[Problem], wishes: Wishes, memory: Memory | None = None) -> Report:
     """As `check_suite`, of a suite that is already read with its problems."""
     known_choice((*wishes.select, *wishes.ignore))
     with without_collections():
         world, more = _world(suite, wishes)
-        runner = _Runner(world, wishes)
+        runner = _Runner(world, wishes, memory or Memory())
         findings = [f for problem in (*problems, *more) if (f := finding_of(problem)) is not None]
         findings += runner.run()
         suppressions, wrong = read_suppressions(suite)
@@ -147,12 +170,14 @@ def _arms(suite: Suite, wishes: Wishes) -> tuple[Arm, ...]:
 class _Runner:
     """Runs the rules of each scope over the things that they look at."""
 
-    def __init__(self, world: World, wishes: Wishes) -> None:
+    def __init__(self, world: World, wishes: Wishes, memory: Memory) -> None:
         self.world = world
         self.wishes = wishes
+        self.memory = memory
         self.views: list[EntryView] = []
         self.recipes = 0
-        self.found: list[Finding] = []
+        self.shared = (world.golden, repr((world.suite.clusters, world.aliases)).encode())
+        """What findings of an arm are made from beside the arm and its recipes."""
 
     def rules(self, scope: Scope) -> list[Rule]:
         """Rules of a scope that were not deselected."""
@@ -166,79 +191,94 @@ class _Runner:
     def run(self) -> list[Finding]:
         """All findings, not yet merged or sorted."""
         entry_rules, arm_rules = self.rules("entry"), self.rules("arm")
-        readings: dict[str, str] = {}
-        told: set[int] = set()
-        deployments: dict[int, tuple[Deployment, str]] = {}
+        readings: dict[int, tuple[RecipeReading, str]] = {}
+        found: list[Finding] = []
         for arm in self.world.arms:
             view = ArmView(self.world, arm)
-            self._apply(arm_rules, view, arm.key)
-            for one in view.entries:
-                self.views.append(one)
-                reading = one.reading
-                if id(reading) not in told:
-                    told.add(id(reading))
-                    self.found += [f for p in reading.problems if (f := finding_of(p, arm.key)) is not None]
-                    if reading.deployment is not None:
-                        deployments[id(reading.deployment)] = reading.deployment, arm.key
-                        readings[reading.setting or ""] = arm.key
-                self._apply(entry_rules, one, arm.key)
+            self.views += view.entries
+            own = tuple(one.reading for one in view.entries)
+            for reading in own:
+                readings.setdefault(id(reading), (reading, arm.key))
+
+            def judge(view: ArmView = view) -> list[Finding]:
+                one = _applied(arm_rules, view, view.arm.key)
+                for entry in view.entries:
+                    one += _applied(entry_rules, entry, view.arm.key)
+                return one
+
+            found += self.memory.findings(("arm", arm.key), (arm, *own, *self.shared), judge)
         recipe_rules = self.rules("recipe")
-        for deployment, key in deployments.values():
-            self._apply(recipe_rules, RecipeView(self.world, deployment), key)
-        self.recipes = len(deployments)
+        for reading, key in readings.values():
+            found += self._reading(reading, key, recipe_rules)
         if self.world.whole:
-            self._orphans(recipe_rules)
-            self._changelog()
-        self._apply(self.rules("suite"), self.world, None)
-        return self.found
+            found += self._orphans(recipe_rules)
+            found += self._changelog()
+        return found + _applied(self.rules("suite"), self.world, None)
 
-    def _apply(self, rules: list[Rule], view: object, arm: str | None) -> None:
-        for one in rules:
-            for hit in one.check(view):
-                self.found.append(finding_from(one, hit, arm))
+    def _reading(self, reading: RecipeReading, key: str, rules: list[Rule]) -> list[Finding]:
+        """What reading a recipe found, and the rules about it."""
+        found = [f for p in reading.problems if (f := finding_of(p, key)) is not None]
+        deployment = reading.deployment
+        if deployment is None:
+            return found
+        self.recipes += 1
+        view = RecipeView(self.world, deployment)
+        name = ("recipe", reading.setting)
+        return found + self.memory.findings(name, (reading,), lambda: _applied(rules, view, key))
 
-    def _orphans(self, rules: list[Rule]) -> None:
+    def _orphans(self, rules: list[Rule]) -> list[Finding]:
         """Recipes that no arm names are read and checked for themselves."""
         from servemark.catalog.recipe import deployment_of  # noqa: PLC0415 - arms alone may need none
         from servemark.catalog.variants import has_variants  # noqa: PLC0415
 
         suite = self.world.suite
+        found: list[Finding] = []
         for path in suite.recipe_files():
             if path in self.world.used_recipes:
                 continue
-            root, found = suite.recipe_tree(path)
-            problems = list(found)
-            if root.entries is not None and ("apiVersion" in root.entries or has_variants(root)):
-                deployment = None
-            else:
-                deployment = deployment_of(root, problems, None)
-            self.found += [f for p in problems if (f := finding_of(p)) is not None]
-            if deployment is not None:
-                self.recipes += 1
-                self._apply(rules, RecipeView(self.world, deployment, used=False), None)
+            tree = suite.recipe_tree(path)
+            root = tree[0]
+            readable = root.entries is None or not ("apiVersion" in root.entries or has_variants(root))
+            self.recipes += readable
 
-    def _changelog(self) -> None:
+            def judge(tree: tuple[Node, list[Problem]] = tree, readable: bool = readable) -> list[Finding]:
+                problems = list(tree[1])
+                deployment = deployment_of(tree[0], problems, None) if readable else None
+                one = [f for p in problems if (f := finding_of(p)) is not None]
+                if deployment is not None:
+                    one += _applied(rules, RecipeView(self.world, deployment, used=False), None)
+                return one
+
+            found += self.memory.findings(("orphan", path), (tree[0],), judge)
+        return found
+
+    def _changelog(self) -> list[Finding]:
         layout = self.world.suite.layout
         if layout is None or layout.changelog is None:
-            return
-        rules = self.rules("changelog")
+            return []
         try:
             path = self.world.suite.file(layout.changelog, str(layout.at))
             shown = self.world.suite.shown(path)
             data = read_bytes(path, shown)
         except ServemarkError as error:
-            problem = Problem(layout.at, error.key, dict(error.values))
-            found = finding_of(problem)
-            self.found += [found] if found is not None else []
-            return
-        change = Change(shown, data, arms=frozenset(self.world.suite.arms))
-        self._apply(rules, change, None)
+            told = finding_of(Problem(layout.at, error.key, dict(error.values)))
+            return [told] if told is not None else []
+        arms = frozenset(self.world.suite.arms)
+        made_from = (data, repr(sorted(arms)).encode())
+        change = Change(shown, data, arms=arms)
+        rules = self.rules("changelog")
+        return self.memory.findings("changelog", made_from, lambda: _applied(rules, change, None))
+
+
+def _applied(rules: list[Rule], view: object, arm: str | None) -> list[Finding]:
+    """The findings of rules about one thing."""
+    return [finding_from(one, hit, arm) for one in rules for hit in one.check(view)]
 
 
 def check_change(change: Change) -> list[Finding]:
     """The changelog rules over one change, in order."""
     with without_collections():
-        found = [finding_from(one, hit, None) for one in rules_of("changelog") for hit in one.check(change)]
+        found = _applied(rules_of("changelog"), change, None)
     return sorted(merged(found), key=lambda f: f.order)
 
 

@@ -16,6 +16,8 @@ from servemark.base.messages import LANGUAGES, set_language, text
 from servemark.cli.options import VerbGroup, language
 
 VERBS = {
+    "check": "servemark.cli.check:check",
+    "changelog": "servemark.cli.changelog:changelog",
     "plan": "servemark.cli.plan:plan",
     "run": "servemark.cli.run:run",
     "runs": "servemark.cli.runs:runs",
