@@ -125,7 +125,7 @@ def summary_lines(report: Report, width: int, paint: Paint, *, notes: bool, know
     counts = {severity: report.count(severity) for severity in SEVERITIES}
     key = "checks.view.found" if any(counts.values()) else "checks.view.clean"
     values: dict[str, object] = {"arms": report.arms, "recipes": report.recipes, "rules": report.rules}
-    values.update(counts)
+    values |= {str(severity): count for severity, count in counts.items()}
     role = next((severity for severity in SEVERITIES if counts[severity]), "faint")
     yield from (paint(line, role) for line in wrapped(text(key, None, **values), width, "", "  "))
 

@@ -60,6 +60,18 @@ class World:
             return None
         return self.suite.recipe_tree(self.suite.root / layout.clusters)[0]
 
+    @cached_property
+    def _nodes_by_type(self) -> dict[str, list[Hardware]]:
+        found: dict[str, list[Hardware]] = {}
+        for label, hardware in self.suite.clusters.hardware.items():
+            kind = label.removeprefix("cluster:").partition("-")[0].lower()
+            found.setdefault(kind, []).append(hardware)
+        return found
+
+    def nodes_with(self, gpu_type: str) -> list[Hardware]:
+        """Node facts of every cluster whose label begins with a GPU type."""
+        return self._nodes_by_type.get(gpu_type.lower(), [])
+
     def label_at(self, label: str) -> Position:
         """Where a cluster's label is written."""
         labels = node_in(self.cluster_node, "labels")

@@ -6,13 +6,17 @@ import re
 from collections.abc import Iterator
 
 from servemark.catalog.deployment import Software
+from servemark.catalog.fields import nearest
 from servemark.checks.images import official_version, portable, same_image
 from servemark.checks.model import Fix, Hit, Related
 from servemark.checks.registry import rule
 from servemark.checks.view import ArmView, EntryView, RecipeView, at, node_in
 
+LAUNCHER_ALIASES = ("dynamo-sglang", "dynamo-trtllm", "dynamo-vllm")
+"""Aliases that launchers of the reference suite define beside the images of the masters."""
 _COMMIT = re.compile(r"[0-9a-f]{7,64}\Z")
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "trt": "trtllm", "trtllm": "trtllm"}
+_DISAGG = "recipes/owl/disagg.yaml"
 _IMAGE = 'container: "vllm/vllm-openai:v0.25.1", precision'
 
 
@@ -94,9 +98,16 @@ def container_alias(view: EntryView) -> Iterator[Hit]:
     recipe = view.deployment
     if recipe is None or recipe.container == view.arm.image or recipe.container in view.world.aliases:
         return
-    if same_image(view.arm.image, recipe.container) is None:
-        place = at(recipe.node, "model", "container", other=recipe.at)
-        related = (Related(view.at("image"), "checks.rel.image", {"value": view.arm.image}),)
+    if same_image(view.arm.image, recipe.container) is not None:
+        return
+    place = at(recipe.node, "model", "container", other=recipe.at)
+    related = (Related(view.at("image"), "checks.rel.image", {"value": view.arm.image}),)
+    alias = f"dynamo-{recipe.engine}"
+    near = nearest(recipe.container, LAUNCHER_ALIASES)
+    if near is not None and recipe.container != alias:
+        values: dict[str, object] = {"container": recipe.container, "near": alias}
+        yield Hit(place, values, related, None, "near", "warning")
+    else:
         yield Hit(place, {"container": recipe.container}, related)
 
 
@@ -416,3 +427,50 @@ def router_unknown(view: EntryView) -> Iterator[Hit]:
             view.at("router", "version"),
             {"name": router.name, "version": router.version, "image": portable(view.arm.image)},
         )
+
+
+@rule(
+    "IDN129",
+    "error",
+    wrong=(
+        (
+            "masters.yaml",
+            'router: {name: dynamo-router, version: "1.3.1"}\n  multinode: true\n  scenarios:',
+            'router: {name: dynamo-route, version: "1.3.1"}\n  multinode: true\n  scenarios:',
+        ),
+    ),
+)
+def router_name(view: EntryView) -> Iterator[Hit]:
+    """The router that the master names against the front end that the recipe runs."""
+    recipe, router = view.deployment, view.arm.router_of(view.entry)
+    if recipe is None or router is None or recipe.frontend is None or recipe.frontend.type != "dynamo":
+        return
+    if router.name != "dynamo-router":
+        where = at(recipe.node, "frontend", "type", other=recipe.frontend.at)
+        related = (Related(where, "checks.rel.frontend", {"value": recipe.frontend.type}),)
+        yield Hit(view.at("router", "name"), {"name": router.name}, related)
+
+
+@rule(
+    "IDN130",
+    "error",
+    "recipe",
+    wrong=(
+        (_DISAGG, "acme/Owl-2\n      tensor-parallel-size: 4", "acme/Owl-3\n      tensor-parallel-size: 4"),
+    ),
+)
+def one_served_name(view: RecipeView) -> Iterator[Hit]:
+    """The roles of a recipe serve one model name."""
+    served = [
+        (role, role.flags["served-model-name"])
+        for role in view.deployment.roles
+        if "served-model-name" in role.flags
+    ]
+    for role, flag in served[1:]:
+        first = served[0][1]
+        if flag.value != first.value:
+            related = (
+                Related(first.at, "checks.rel.flag", {"name": "served-model-name", "value": first.value}),
+            )
+            values: dict[str, object] = {"role": role.role, "value": flag.value, "first": first.value}
+            yield Hit(flag.at, values, related)

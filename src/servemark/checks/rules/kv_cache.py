@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from servemark.catalog.deployment import Deployment, RoleSpec
 from servemark.catalog.fields import nearest
+from servemark.catalog.kv_and_spec import transfer_engines
 from servemark.checks.example import CONNECTORS, NIXL_ONLY, PREFILL_KV, TRT_PREFILL
 from servemark.checks.host_memory import hierarchical
 from servemark.checks.model import Hit, Related
@@ -22,7 +23,7 @@ from servemark.checks.view import (
     store_of,
 )
 
-_DISAGG = "recipes/owl/disagg.yaml"
+_DISAGG, _TRT = "recipes/owl/disagg.yaml", "recipes/owl/trt.yaml"
 PROTOCOLS = frozenset(
     (
         "tcp",
@@ -63,6 +64,27 @@ STORE_KEYS = frozenset(
         "client_http_port",
     )
 )
+CONNECTOR_NAMES = frozenset(
+    (
+        "DecodeBenchConnector",
+        "ExampleConnector",
+        "FlexKVConnectorV1",
+        "LMCacheConnector",
+        "LMCacheConnectorV1",
+        "LMCacheMPConnector",
+        "MoRIIOConnector",
+        "MooncakeConnector",
+        "MooncakeLayerwiseConnector",
+        "MooncakeStoreConnector",
+        "MultiConnector",
+        "NixlConnector",
+        "OffloadingConnector",
+        "P2pNcclConnector",
+        "SharedStorageConnector",
+        "SimpleCPUOffloadConnector",
+    )
+)
+"""KV connectors that vLLM knows by name."""
 KV_ROLES = ("kv_producer", "kv_consumer", "kv_both")
 _WIRING = {
     "MooncakeStoreConnector": "mooncake",
@@ -427,3 +449,33 @@ def hicache_switch(view: RecipeView) -> Iterator[Hit]:
         sizes = [name for name in ("hicache-size", "hicache-ratio") if name in role.flags]
         if sizes and not hierarchical(role):
             yield Hit(flag_at(role, sizes[0]), {"name": sizes[0], "role": role.role})
+
+
+@rule("KVC516", "error", "recipe", wrong=((_TRT, TRT_PREFILL, TRT_PREFILL.replace("NIXL", "UCX")),))
+def one_transfer(view: RecipeView) -> Iterator[Hit]:
+    """Prefill and decode move KV with one engine: the two ends of a transfer speak one protocol."""
+    prefill, decode = view.deployment.role("prefill"), view.deployment.role("decode")
+    if prefill is None or decode is None:
+        return
+    first, second = (transfer_engines((role,)) for role in (prefill, decode))
+    if first and second and not set(first) & set(second):
+        flags = ("kv-transfer-config", "disaggregation-transfer-backend", "cache-transceiver-config")
+        related = (Related(flag_at(decode, *flags), "checks.rel.transfer", {"value": ", ".join(second)}),)
+        yield Hit(
+            flag_at(prefill, *flags), {"prefill": ", ".join(first), "decode": ", ".join(second)}, related
+        )
+
+
+@rule(
+    "KVC517",
+    "warning",
+    "recipe",
+    wrong=((_DISAGG, PREFILL_KV, PREFILL_KV.replace(CONNECTORS, NIXL_ONLY.replace("Nixl", "Nxil"))),),
+)
+def connector_names(view: RecipeView) -> Iterator[Hit]:
+    """Connectors that vLLM registers; another name must come from a module that the recipe loads."""
+    for role in view.deployment.roles:
+        for connector in role.connectors:
+            if connector.name not in CONNECTOR_NAMES:
+                near = nearest(connector.name, CONNECTOR_NAMES) or "-"
+                yield Hit(connector.at, {"name": connector.name, "near": near, "role": role.role})

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from servemark.checks.example import DSPARK
-from servemark.checks.golden import Curve, StatedLength, curves_of, in_units_of, method_of, stated_lengths
+from servemark.checks.golden import (
+    Curve,
+    StatedLength,
+    curves_of,
+    in_units_of,
+    method_of,
+    plain_model,
+    recipe_lengths,
+    stated_lengths,
+)
 from servemark.checks.model import Fix, Hit, Related
 from servemark.checks.registry import rule
 from servemark.checks.view import EntryView, RecipeView, env_of, flag_at
@@ -98,7 +107,17 @@ def no_golden(view: EntryView) -> Iterator[Hit]:
                 "method": spec.method,
                 "tokens": spec.draft_tokens,
             }
-            yield Hit(one.at, values)
+            measured = sorted(
+                {
+                    golden.at.file.rpartition("/")[2]
+                    for golden in view.world.golden
+                    if plain_model(golden.model) == plain_model(view.arm.model)
+                }
+            )
+            if measured:
+                yield Hit(one.at, values | {"files": ", ".join(measured[:3])}, (), None, "other", "warning")
+            else:
+                yield Hit(one.at, values)
 
 
 @rule(
@@ -315,3 +334,61 @@ def curve_sampling(view: EntryView) -> Iterator[Hit]:
                     {"value": one.written, "file": curve.file, "sampling": str(spec.draft_sampling)},
                     related,
                 )
+
+
+@rule(
+    "SPC610",
+    "error",
+    "recipe",
+    wrong=(
+        (
+            _TRT,
+            "  decode_environment:",
+            '  prefill_environment: {TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS: "1.30"}\n  decode_environment:',
+        ),
+    ),
+)
+def one_length(view: RecipeView) -> Iterator[Hit]:
+    """Roles that force an acceptance length force the same one."""
+    recipe = view.deployment
+    found = [one for role in recipe.roles for one in recipe_lengths(recipe, role) if one is not None]
+    for one in found[1:]:
+        if abs(one.value - found[0].value) > 0.004:
+            related = (
+                Related(
+                    found[0].at, "checks.rel.forced", {"value": found[0].written, "role": found[0].role.role}
+                ),
+            )
+            values: dict[str, object] = {
+                "name": one.name,
+                "written": one.written,
+                "role": one.role.role,
+                "other": found[0].written,
+            }
+            yield Hit(one.at, values, related)
+
+
+@rule(
+    "SPC611",
+    "warning",
+    "recipe",
+    wrong=(
+        (
+            "recipes/owl/agg.yaml",
+            "      hicache-size: 150",
+            "      hicache-size: 150\n      speculative-algorithm: EAGLE\n      speculative-num-steps: 3\n"
+            "      speculative-eagle-topk: 1\n      speculative-num-draft-tokens: 6",
+        ),
+    ),
+)
+def steps_and_tokens(view: RecipeView) -> Iterator[Hit]:
+    """SGLang's chain of drafts: with one candidate a step, draft tokens are steps + 1 (the root is one)."""
+    for role in view.deployment.roles:
+        steps, topk, tokens = (
+            role.flag(f"speculative-{name}") for name in ("num-steps", "eagle-topk", "num-draft-tokens")
+        )
+        if isinstance(steps, int) and isinstance(tokens, int) and topk == 1 and tokens != steps + 1:
+            flag = "speculative-num-draft-tokens"
+            related = (Related(flag_at(role, flag), "checks.rel.flag", {"name": flag, "value": tokens}),)
+            values: dict[str, object] = {"role": role.role, "steps": steps, "tokens": tokens}
+            yield Hit(flag_at(role, "speculative-num-steps"), values, related)

@@ -3,16 +3,18 @@ conventions."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
 from servemark.catalog.fields import nearest
 from servemark.catalog.nodes import Position
-from servemark.checks.example import DATA_PARALLEL, TWICE, TWO_MEANINGS
+from servemark.checks.example import AGG, DATA_PARALLEL, TWICE, TWO_MEANINGS
 from servemark.checks.model import Hit, Related
 from servemark.checks.registry import rule
 from servemark.checks.view import ArmView, EntryView, World, at
 
+_CONC = re.compile(r"(?<![a-z0-9])c(\d{1,5})(?![a-z0-9])")
 _CLUSTER = "labels:\n  cluster:h9-lab: [h9-lab_00, h9-lab_01]\n"
 
 
@@ -234,3 +236,22 @@ def conventions(world: World) -> Iterator[Hit]:
                 {"prefix": prefix, "one": one.arm.key, "other": other.arm.key},
                 related,
             )
+
+
+@rule(
+    "SUI810",
+    "warning",
+    wrong=(("masters.yaml", "owl/agg.yaml", "owl/agg-c16.yaml"), ("recipes/owl/agg-c16.yaml", "", AGG)),
+)
+def name_says_concurrency(view: EntryView) -> Iterator[Hit]:
+    """Concurrencies that a recipe's file name spells (`-c16`) against the entry's."""
+    setting = view.entry.config_file
+    if setting is None or view.deployment is None:
+        return
+    stem = setting.partition(":")[0].rpartition("/")[2]
+    named = {int(value) for value in _CONC.findall(stem)}
+    if named and not named & set(view.entry.concurrencies):
+        related = (Related(view.setting_at("CONFIG_FILE"), "checks.rel.file_name", {"value": stem}),)
+        said = ", ".join(map(str, view.entry.concurrencies))
+        values: dict[str, object] = {"named": ", ".join(map(str, sorted(named))), "listed": said}
+        yield Hit(view.at("conc-list"), values, related)

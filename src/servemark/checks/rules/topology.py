@@ -220,6 +220,9 @@ def ranks_fit(view: RecipeView) -> Iterator[Hit]:
     recipe = view.deployment
     for role in recipe.roles:
         ranks = role.parallel.ranks(recipe.engine)
+        spread = recipe.engine == "sglang" and not role.parallel.dp_attention and (role.parallel.dp or 1) > 1
+        if spread and ranks is not None:
+            ranks *= role.parallel.dp or 1  # without data parallel attention SGLang runs whole copies
         if ranks is None or not role.gpus or ranks == role.gpus:
             continue
         sizes = role.parallel
@@ -236,7 +239,7 @@ def ranks_fit(view: RecipeView) -> Iterator[Hit]:
             "gpus": role.gpus,
             "tp": sizes.tp,
             "pp": sizes.pp or 1,
-            "dp": (sizes.dp or 1) if recipe.engine == "vllm" else 1,
+            "dp": (sizes.dp or 1) if recipe.engine == "vllm" or spread else 1,
             "pcp": (sizes.pcp or 1) if recipe.engine == "vllm" else 1,
         }
         place = flag_at(role, "tensor-parallel-size")
@@ -416,6 +419,9 @@ def experts_fit(view: EntryView) -> Iterator[Hit]:
 def node_size(view: EntryView) -> Iterator[Hit]:
     """GPUs of a node in the recipe against the cluster's node: more cannot be had, fewer leave some idle."""
     recipe, hardware = view.deployment, view.hardware
+    if recipe is not None and hardware is None and recipe.gpu_type is not None:
+        alike = view.world.nodes_with(recipe.gpu_type)
+        hardware = alike[0] if len({one.gpus_per_node for one in alike}) == 1 else None
     if recipe is None or hardware is None or not recipe.gpus_per_node:
         return
     mine, real = recipe.gpus_per_node, hardware.gpus_per_node
