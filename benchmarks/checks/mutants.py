@@ -124,19 +124,29 @@ def other_value(field: str, value: str, chance: random.Random) -> str | None:
     """A plausible other value; None where the text holds no fact."""
     if field in _INSIDE:
         fitting = [(old, new) for old, new in _INSIDE[field] if old in value]
-        if not fitting:
-            return None
-        old, new = chance.choice(fitting)
-        return value.replace(old, new, 1) if chance.random() < 0.5 else value.replace(old, new)
+        old, new = chance.choice(fitting or [("", "")])
+        once = chance.random() < 0.5
+        return value.replace(old, new, 1 if once else -1) if old else None
     if field == "additional-settings":
         match = re.match(r"(SYNTHETIC_ACCEPTANCE_LENGTH=)([\d.]+)", value)
-        return (
-            None
-            if match is None
-            else f"{match.group(1)}{float(match.group(2)) + chance.choice((0.2, -0.3)):.2f}"
-        )
-    if value.lower() in {"true", "false"}:
-        return "false" if value.lower() == "true" else "true"
+        changed = f"{float(match.group(2)) + chance.choice((0.2, -0.3)):.2f}" if match is not None else ""
+        return match.group(1) + changed if match is not None else None
+    number = _other_number(value, chance)
+    if number is not None:
+        return number
+    swaps = {"true": "false", "false": "true", "mtp": "none", "dram": "none", "fp4": "fp8", "fp8": "fp4"}
+    swaps |= {"nixl": "mooncake"} | ({"none": "mtp"} if field == "spec-decoding" else {})
+    if value.lower() in swaps or value == "none":
+        return swaps.get(value.lower())
+    digits = list(re.finditer(r"\d", value))
+    if digits:
+        spot = chance.choice(digits)
+        changed = str((int(spot.group()) + chance.randint(1, 8)) % 10)
+        return value[: spot.start()] + changed + value[spot.end() :]
+    return value[:-1] + ("x" if value[-1] != "x" else "y") if len(value) > 2 else None
+
+
+def _other_number(value: str, chance: random.Random) -> str | None:
     if re.fullmatch(r"\d+", value):
         number = int(value)
         return str(chance.choice([n for n in (number * 2, number // 2, number + 1) if n > 0 and n != number]))
@@ -144,15 +154,7 @@ def other_value(field: str, value: str, chance: random.Random) -> str | None:
         return f"{min(float(value) * chance.choice((0.5, 0.8)), 1):.3f}"
     if re.fullmatch(r"\d+[KMGT]B", value):
         return f"{int(value[:-2]) * 2}{value[-2:]}"
-    swaps = {"mtp": "none", "none": "mtp", "dram": "none", "fp4": "fp8", "fp8": "fp4", "nixl": "mooncake"}
-    if value in swaps:
-        return swaps[value] if value != "none" or field == "spec-decoding" else None
-    digits = [match for match in re.finditer(r"\d", value)]
-    if digits:
-        spot = chance.choice(digits)
-        changed = str((int(spot.group()) + chance.randint(1, 8)) % 10)
-        return value[: spot.start()] + changed + value[spot.end() :]
-    return value[:-1] + ("x" if value[-1] != "x" else "y") if len(value) > 2 else None
+    return None
 
 
 def scalars(root: Node, facts: frozenset[str]) -> Iterator[tuple[str, Node]]:

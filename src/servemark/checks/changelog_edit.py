@@ -81,7 +81,7 @@ def entry_spans(data: bytes) -> list[bytes]:
     """The bytes of each entry, without the blank lines between them."""
     lines = data.split(b"\n")
     starts = [n for n, line in enumerate(lines) if line.startswith(FIRST)]
-    ends = [*starts[1:], len(lines)]
+    ends = [*starts[1:], len(lines)] if starts else []
     return [b"\n".join(lines[a:b]).rstrip(b"\n ") + b"\n" for a, b in zip(starts, ends, strict=True)]
 
 

@@ -106,9 +106,21 @@ class Change:
         return self.base is not None and self.head.startswith(self.base)
 
     @cached_property
+    def inserted(self) -> int | None:
+        """Number of entries before additions that stand in the midst of history; None for additions at the end."""
+        old, new = self.base_entries, self.head_plain
+        more = len(new) - len(old)
+        first = next((n for n, (one, two) in enumerate(zip(old, new, strict=False)) if one != two), None)
+        if more <= 0 or first is None or new[first + more :] != old[first:]:
+            return None
+        return first
+
+    @cached_property
     def first_new(self) -> int:
         """Number of entries that are history. Without a base, the entries after the last finished link are
         taken for new."""
+        if self.inserted is not None:
+            return self.inserted
         if self.base is not None:
             return min(len(self.base_entries), len(self.head_plain))
         count = len(self.entries)
@@ -123,11 +135,16 @@ class Change:
             return self.entries[self.first_new :]
         items = self.tree.items or []
         first = items[self.first_new].line if self.first_new < len(items) else None
-        return tuple(e for e in self.entries if first is not None and e.at.line >= first)
+        more = len(self.head_plain) - len(self.base_entries)
+        after = items[self.first_new + more].line if self.inserted is not None else None
+        found = tuple(e for e in self.entries if first is not None and e.at.line >= first)
+        return tuple(e for e in found if after is None or e.at.line < after)
 
     @cached_property
     def changed_history(self) -> list[tuple[int, object, object]]:
         """(index, before, after) of history entries whose values differ."""
+        if self.inserted is not None:
+            return []
         pairs = zip(self.base_entries, self.head_plain, strict=False)
         return [(i, old, new) for i, (old, new) in enumerate(pairs) if old != new]
 

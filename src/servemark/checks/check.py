@@ -218,7 +218,7 @@ class _Runner:
     def _reading(self, reading: RecipeReading, key: str, rules: list[Rule]) -> list[Finding]:
         """What reading a recipe found, and the rules about it."""
         found = [f for p in reading.problems if (f := finding_of(p, key)) is not None]
-        deployment = reading.deployment
+        deployment = self.world.deployed(reading)
         if deployment is None:
             return found
         self.recipes += 1

@@ -14,20 +14,21 @@ MAX_FILE = 8_000_000
 class Places:
     """Files of a suite by the names that positions carry; lines are read once."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, name: str | None = None) -> None:
         self.root = root
+        self.name = name or root.name
         self._lines: dict[str, list[str]] = {}
 
     @classmethod
     def of(cls, suite: Suite) -> Places:
-        """For a suite's positions, which begin with the name of its folder."""
-        return cls(suite.root)
+        """For a suite's positions, which begin with its name."""
+        return cls(suite.root, suite.name)
 
     def path(self, file: str) -> Path:
         """The file on disk."""
         first, _, rest = file.partition("/")
         inside = self.root / rest
-        return inside if first == self.root.name and rest else Path(file)
+        return inside if first == self.name and rest else Path(file)
 
     def shown(self, file: str) -> str:
         """As a reader here can open it: below the current folder, else whole."""

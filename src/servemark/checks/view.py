@@ -47,10 +47,29 @@ class World:
     whole: bool = True
     """False when only some arms are looked at: rules about what is missing in the suite stay silent."""
     arms: tuple[Arm, ...] = ()
+    mended: dict[str, Deployment | None] = field(default_factory=dict)
+    """Setting -> deployment of recipes with doubled keys."""
 
     def deployment_of(self, setting: str, block: WorkerBlock) -> Deployment | None:
         """The recipe that another setting than CONFIG_FILE names; None when it cannot be read."""
         return self.suite.reading(setting, block.at).deployment
+
+    def deployed(self, reading: RecipeReading) -> Deployment | None:
+        """A recipe's deployment; also of one whose only mistake is a key that stands twice: launchers take the
+        later value, and the rest of it can be compared all the same."""
+        if reading.deployment is not None or reading.state != "faulty" or reading.setting is None:
+            return reading.deployment
+        if reading.setting not in self.mended:
+            errors = [problem for problem in reading.problems if problem.severity == "error"]
+            found = None
+            if reading.file is not None and all(e.key == "catalog.duplicate_key" for e in errors):
+                from servemark.catalog.recipe import deployment_of  # noqa: PLC0415 - rarely needed
+
+                path = self.suite.root / reading.file.partition("/")[2]
+                _, _, variant = reading.setting.partition(":")
+                found = deployment_of(self.suite.recipe_tree(path)[0], [], variant or None)
+            self.mended[reading.setting] = found
+        return self.mended[reading.setting]
 
     @cached_property
     def cluster_node(self) -> Node | None:
@@ -204,7 +223,7 @@ class EntryView:
     @property
     def deployment(self) -> Deployment | None:
         """The recipe, where it was read."""
-        return self.reading.deployment
+        return self.world.deployed(self.reading)
 
     @cached_property
     def hardware(self) -> Hardware | None:

@@ -153,7 +153,7 @@ def _show(findings: list[Finding], change: Change, path: Path, suite: str, *, as
         from servemark.catalog.layout import suite_root  # noqa: PLC0415
 
         root = suite_root(suite)
-    places = Places(root)
+    places = Places(root, change.shown.partition("/")[0] if path != Path() else None)
     if as_json:
         for line in json_lines(findings, places):
             click.echo(line)

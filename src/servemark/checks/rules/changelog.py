@@ -205,6 +205,7 @@ def reformatted(change: Change) -> Iterator[Hit]:
     if (
         base is None
         or change.appended
+        or change.inserted is not None
         or change.changed_history
         or len(change.head_plain) < len(change.base_entries)
     ):

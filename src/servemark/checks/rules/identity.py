@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from servemark.catalog.deployment import Software
 from servemark.catalog.fields import nearest
-from servemark.checks.images import official_version, portable, same_image
+from servemark.checks.images import official_version, parse_image, portable, same_image
 from servemark.checks.model import Fix, Hit, Related
 from servemark.checks.registry import rule
 from servemark.checks.view import ArmView, EntryView, RecipeView, at, node_in
@@ -244,10 +244,12 @@ def engine_version(view: RecipeView) -> Iterator[Hit]:
     """The engine's version in the identity block against the tag of the engine's own released image."""
     recipe = view.deployment
     known = official_version(recipe.container)
+    image = node_in(recipe.node, "identity", "container", "image")
+    if known is None and image is not None:
+        known = official_version(str(image.scalar))
     if known is None:
-        image = node_in(recipe.node, "identity", "container", "image")
-        known = official_version(str(image.scalar)) if image is not None else None
-    if known is None:
+        own = image if image is not None else node_in(recipe.node, "model", "container")
+        yield from _nightly(view, str(own.scalar) if own is not None else "")
         return
     said = stated(recipe.software, known[0])
     if said is None or is_commit(said.value) or equal_revisions(said.value, known[1]):
@@ -256,6 +258,18 @@ def engine_version(view: RecipeView) -> Iterator[Hit]:
     related = (Related(place, "checks.rel.container", {"value": recipe.container}),)
     values: dict[str, object] = {"engine": known[0], "stated": said.value, "tag": known[1]}
     yield Hit(said.at, values, related, Fix(said.at, said.value, known[1]))
+
+
+def _nightly(view: RecipeView, image: str) -> Iterator[Hit]:
+    """An identity that repeats a nightly image's tag repeats all of it."""
+    parsed = parse_image(image)
+    tag = parsed.tag if parsed is not None else None
+    said = stated(view.deployment.software, view.deployment.engine)
+    if tag is not None and said is not None and said.value.startswith("nightly") and said.value != tag:
+        place = at(view.deployment.node, "model", "container", other=view.deployment.at)
+        related = (Related(place, "checks.rel.container", {"value": image}),)
+        values: dict[str, object] = {"engine": said.name, "stated": said.value, "tag": tag}
+        yield Hit(said.at, values, related, Fix(said.at, said.value, tag))
 
 
 @rule("IDN121", "error", wrong=(("recipes/owl/agg.yaml", "repo: acme/Owl-2", "repo: acme/Owl-3"),))
