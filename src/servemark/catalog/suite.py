@@ -54,6 +54,9 @@ class RecipeReading:
     file: str | None = None
 
 
+NO_RECIPE = RecipeReading("none", None, None, ())
+
+
 @dataclass(frozen=True, slots=True)
 class Suite:
     """A suite's files and arms. Recipes and side files are read when asked for, each once."""
@@ -97,7 +100,7 @@ class Suite:
         """What became of an entry's recipe; never raises."""
         setting = entry.config_file
         if setting is None:
-            return RecipeReading("none", None, None, ())
+            return NO_RECIPE
         return self.reading(setting, entry.prefill.at)
 
     def reading(self, setting: str, at: Position) -> RecipeReading:

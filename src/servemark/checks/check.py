@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import fnmatch
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -79,6 +80,35 @@ def check_suite(where: str | Path, wishes: Wishes | None = None) -> Report:
     return check_read(suite, problems, wishes or Wishes())
 
 
+_BY_VALUE = (bytes, tuple, Arm)
+
+
+class Blocks:
+    """The lines of each arm in its file: equal lines at an equal place give equal findings."""
+
+    def __init__(self, suite: Suite) -> None:
+        self._files: dict[str, list[bytes]] = {}
+        self._starts: dict[str, list[int]] = {}
+        self._suite = suite
+        for arm in suite.arms.values():
+            self._starts.setdefault(arm.at.file, []).append(arm.at.line)
+
+    def of(self, arm: Arm) -> bytes:
+        """The arm's lines, up to where the next arm's begin; a change of the file's other arms is not in them."""
+        file = arm.at.file
+        if file not in self._files:
+            path = self._suite.root / file.partition("/")[2]
+            try:
+                self._files[file] = read_bytes(path, file).split(b"\n")
+            except ServemarkError:
+                self._files[file] = []
+            self._starts[file].sort()
+        starts = self._starts[file]
+        after = bisect.bisect_right(starts, arm.at.line)
+        end = starts[after] - 1 if after < len(starts) else None
+        return b"\n".join(self._files[file][arm.at.line - 1 : end])
+
+
 class Memory:
     """What earlier checks of a suite found of things that may not have changed. A value is kept with the objects
     that it was made from: the same objects give the same findings."""
@@ -93,10 +123,7 @@ class Memory:
         kept = self._kept.get(name)
         if kept is not None and len(kept[0]) == len(made_from):
             pairs = zip(kept[0], made_from, strict=True)
-            same = (
-                one is other or (isinstance(one, (bytes, tuple)) and one == other) for one, other in pairs
-            )
-            if all(same):
+            if all(one is other or (isinstance(one, _BY_VALUE) and one == other) for one, other in pairs):
                 return kept[1]
         found = make()
         self._kept[name] = made_from, found
@@ -174,6 +201,7 @@ class _Runner:
         self.world = world
         self.wishes = wishes
         self.memory = memory
+        self.blocks = Blocks(world.suite)
         self.views: list[EntryView] = []
         self.recipes = 0
         self.shared = (world.golden, repr((world.suite.clusters, world.aliases)).encode())
@@ -206,7 +234,8 @@ class _Runner:
                     one += _applied(entry_rules, entry, view.arm.key)
                 return one
 
-            found += self.memory.findings(("arm", arm.key), (arm, *own, *self.shared), judge)
+            made_from = (arm, self.blocks.of(arm), *own, *self.shared)
+            found += self.memory.findings(("arm", arm.key), made_from, judge)
         recipe_rules = self.rules("recipe")
         for reading, key in readings.values():
             found += self._reading(reading, key, recipe_rules)
@@ -233,7 +262,7 @@ class _Runner:
 
         suite = self.world.suite
         found: list[Finding] = []
-        for path in suite.recipe_files():
+        for path in self.world.recipe_files:
             if path in self.world.used_recipes:
                 continue
             tree = suite.recipe_tree(path)

@@ -113,17 +113,21 @@ class World:
         return self._flag_counts[engine, name] >= 3
 
     @cached_property
+    def recipe_files(self) -> tuple[Path, ...]:
+        """Every recipe file of the suite."""
+        return self.suite.recipe_files()
+
+    @cached_property
     def used_recipes(self) -> set[Path]:
         """Recipe files that some entry of the suite names."""
-        found = set()
+        found: set[Path | None] = set()
         for arm in self.suite.arms.values():
             for entry in arm.entries:
+                file = self.suite.recipe(entry).file
+                found.add(self.suite.root / file.partition("/")[2] if file is not None else None)
                 for block in (entry.prefill, entry.decode):
-                    for name in ("CONFIG_FILE", "EVAL_CONFIG_FILE"):
-                        path = self.path_of(block.setting(name), block)
-                        if path is not None:
-                            found.add(path)
-        return found
+                    found.add(self.path_of(block.setting("EVAL_CONFIG_FILE"), block))
+        return {path for path in found if path is not None}
 
     def path_of(self, setting: str | None, block: WorkerBlock) -> Path | None:
         """Where a CONFIG_FILE value lies in this suite."""

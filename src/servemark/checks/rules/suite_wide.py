@@ -22,7 +22,7 @@ _CLUSTER = "labels:\n  cluster:h9-lab: [h9-lab_00, h9-lab_01]\n"
 def orphans(world: World) -> Iterator[Hit]:
     """Recipe files that no arm names."""
     if world.whole:
-        for path in world.suite.recipe_files():
+        for path in world.recipe_files:
             if path not in world.used_recipes:
                 yield Hit(Position(world.suite.shown(path), 1, 1), {})
 
@@ -72,7 +72,8 @@ def same_work(world: World) -> Iterator[Hit]:
     """Two entries that run exactly the same deployment at the same concurrency."""
     alike: dict[tuple[object, ...], list[EntryView]] = defaultdict(list)
     for view in world.entries():
-        for first in alike[_work(view)]:
+        work = _work(view)
+        for first in alike[work]:
             both = sorted(set(first.entry.concurrencies) & set(view.entry.concurrencies))
             if both and _same_recipe(first, view):
                 related = (Related(first.entry.at, "checks.rel.same_work", {"arm": first.arm.key}),)
@@ -82,7 +83,7 @@ def same_work(world: World) -> Iterator[Hit]:
                 }
                 yield Hit(view.entry.at, values, related)
                 break
-        alike[_work(view)].append(view)
+        alike[work].append(view)
 
 
 def _same_recipe(one: EntryView, other: EntryView) -> bool:
