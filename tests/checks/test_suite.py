@@ -261,7 +261,6 @@ def test_real_suite_counts() -> None:
     found = Counter(f.code for f in report.findings if f.severity == "error")
     assert found == {
         "IDN101": 1,
-        "IDN104": 1,
         "IDN111": 1,
         "KVC501": 13,
         "KVC504": 1,

@@ -388,8 +388,7 @@ def known_keys(change: Change) -> Iterator[Hit]:
                     yield Hit(item.at, {"key": key}, (), None, "pattern")
             elif key not in change.arms:
                 near = nearest(key, change.arms)
-                fix = Fix(item.at, key, near) if near else None
-                yield Hit(item.at, {"key": key, "near": near}, (), fix, "near" if near else None)
+                yield Hit(item.at, {"key": key, "near": near}, (), None, "near" if near else None)
 
 
 @rule(

@@ -119,27 +119,26 @@ def container_alias(view: EntryView) -> Iterator[Hit]:
     ),
 )
 def identity_image(view: EntryView) -> Iterator[Hit]:
-    """The image that the recipe says of itself against the one that it runs and the master's."""
+    """The image that the recipe says of itself against the one that it runs; where that is an alias, against the
+    master's (which of those two is right is not known then, so that there is no fix)."""
     recipe = view.deployment
     said = node_in(recipe.node, "identity", "container", "image") if recipe is not None else None
     if recipe is None or said is None or not isinstance(said.scalar, str):
         return
-    place = at(recipe.node, "model", "container", other=recipe.at)
-    for other, where, key in (
-        (recipe.container, place, "checks.rel.container"),
-        (view.arm.image, view.at("image"), "checks.rel.image"),
-    ):
-        same = same_image(said.scalar, view.world.aliases.get(other, other))
-        if said.scalar == other or same is None:
-            continue
-        related = (Related(where, key, {"value": other}),)
-        values: dict[str, object] = {"said": said.scalar, "other": other}
-        fix = Fix(said.at, said.scalar, other)
-        if same is False:
-            yield Hit(said.at, values, related, fix)
-        else:
-            yield Hit(said.at, values, related, fix, "spelling", "warning")
+    other = view.world.aliases.get(recipe.container, recipe.container)
+    where, key, certain = at(recipe.node, "model", "container", other=recipe.at), "checks.rel.container", True
+    if parse_image(other) is None:
+        other, where, key, certain = view.arm.image, view.at("image"), "checks.rel.image", False
+    same = same_image(said.scalar, other)
+    if said.scalar == other or same is None:
         return
+    related = (Related(where, key, {"value": other}),)
+    values: dict[str, object] = {"said": said.scalar, "other": other}
+    fix = Fix(said.at, said.scalar, other) if certain else None
+    if same is False:
+        yield Hit(said.at, values, related, fix)
+    else:
+        yield Hit(said.at, values, related, fix, "spelling", "warning")
 
 
 @rule(
@@ -159,11 +158,25 @@ def router_version(view: EntryView) -> Iterator[Hit]:
     related = (Related(real.at, "checks.rel.installs", {"name": "dynamo", "value": real.value}),)
     values: dict[str, object] = {"stated": router.version, "real": real.value, "kind": real.kind}
     if comparable(router.version, real.value):
-        yield Hit(place, values, related, Fix(place, router.version, real.value))
+        certain = all(
+            other is not None and equal_revisions(other.value, real.value)
+            for other in _installed_by_all(view)
+        )
+        yield Hit(place, values, related, Fix(place, router.version, real.value) if certain else None)
         return
     said = stated(recipe.software, "dynamo")
     agrees = said is not None and equal_revisions(said.value, router.version)
     yield Hit(place, values, related, None, "kinds", "note" if agrees else "warning")
+
+
+def _installed_by_all(view: EntryView) -> list[Software | None]:
+    """What every recipe under the same router installs; None for one that cannot be read."""
+    found = []
+    for entry in view.arm.entries:
+        if view.arm.router_of(entry) is view.arm.router_of(view.entry):
+            recipe = view.world.deployed(view.world.suite.recipe(entry))
+            found.append(installed(recipe.software, "dynamo") if recipe is not None else None)
+    return found
 
 
 @rule(
