@@ -164,6 +164,14 @@ def test_watch_sees_an_edit_only(tmp_path: Path) -> None:
         assert watcher.check().findings == check_suite(tmp_path).findings
 
 
+def test_shipped_suites_are_clean() -> None:
+    """The suites that come with the program give nothing."""
+    from servemark.catalog.layout import shipped_suites
+
+    for name in shipped_suites():
+        assert [f.message() for f in check_suite(name).findings] == []
+
+
 BROKEN = {
     "an unknown key at the top": ("name: owl-agg\n", "name: owl-agg\nfrobnicate: 1\n"),
     "an unknown key in resources": ("gpu_type: h9, gpus_per_node", "gpu_type: h9, frobs: 2, gpus_per_node"),

@@ -39,9 +39,19 @@ def typo_of(name: str, names: frozenset[str]) -> str | None:
         if digits != [letter for letter in other if letter.isdigit()]:
             continue
         distance = _distance(name, other)
+        if distance == 2 and _another_word(name, other):
+            continue
         if distance <= 2 and (best is None or distance < best[0]):
             best = distance, other
     return best[1] if best is not None else None
+
+
+def _another_word(one: str, other: str) -> bool:
+    """Whether a short word was put in another's place (`kda-…`, `gdn-…`): two arguments, not a slip."""
+    first, second = one.split("-"), other.split("-")
+    if len(first) != len(second):
+        return False
+    return any(a != b and min(len(a), len(b)) < 4 for a, b in zip(first, second, strict=True))
 
 
 def _distance(one: str, other: str) -> int:

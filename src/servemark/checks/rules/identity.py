@@ -409,8 +409,9 @@ def gpu_type(view: EntryView) -> Iterator[Hit]:
     if recipe is None or recipe.gpu_type is None:
         return
     label = view.arm.runner.removeprefix("cluster:").lower()
-    if re.split(r"[-_]", label)[0] == recipe.gpu_type.lower():
-        return
+    named = re.split(r"[-_]", label)[0]
+    if named == recipe.gpu_type.lower() or not re.fullmatch(r"[a-z]+\d+[a-z]*", named):
+        return  # a label such as `local` names no GPU
     place = at(recipe.node, "resources", "gpu_type", other=recipe.at)
     related = (Related(view.at("runner"), "checks.rel.runner", {"value": view.arm.runner}),)
     yield Hit(place, {"gpu": recipe.gpu_type, "runner": view.arm.runner}, related)

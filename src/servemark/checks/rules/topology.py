@@ -193,6 +193,8 @@ def gpus_counted(view: EntryView) -> Iterator[Hit]:
     if recipe is None:
         return
     for name, block, role in view.pairs:
+        if not role.gpus:
+            continue  # a machine without GPUs
         counted, booked = block.num_worker * block.gpus, role.workers * role.gpus
         if counted == booked or (block.num_worker != role.workers and not _worker_per_rank(block, role)):
             continue
