@@ -89,7 +89,7 @@ def arguments_of(node: Node | None, problems: list[Problem]) -> dict[str, Argume
 def _pairs(node: Node, problems: list[Problem]) -> Iterable[tuple[str, object, Node]]:
     """(name as spelled, value, node with the position)."""
     if node.entries is not None:
-        return [(name, value.plain(), value) for name, value in node.entries.items()]
+        return [(name, value.plain(), _placed(node, name, value)) for name, value in node.entries.items()]
     if node.items is None and isinstance(node.scalar, str):
         try:
             words = shlex.split(node.scalar)
@@ -105,6 +105,16 @@ def _pairs(node: Node, problems: list[Problem]) -> Iterable[tuple[str, object, N
         )
         return []
     return _flags([(str(item.plain()), item) for item in node.items], problems)
+
+
+def _placed(node: Node, name: str, value: Node) -> Node:
+    """What gives an argument's position: its value, or its key where the value begins on a later line."""
+    line, column = (node.keys or {}).get(name, (value.line, value.column))
+    return (
+        value
+        if line == value.line or value.kind not in {"mapping", "list"}
+        else Node(node.file, line, column)
+    )
 
 
 def _flags(words: list[tuple[str, Node]], problems: list[Problem]) -> list[tuple[str, object, Node]]:

@@ -54,6 +54,9 @@ class RecipeReading:
     file: str | None = None
 
 
+NO_RECIPE = RecipeReading("none", None, None, ())
+
+
 @dataclass(frozen=True, slots=True)
 class Suite:
     """A suite's files and arms. Recipes and side files are read when asked for, each once."""
@@ -97,17 +100,29 @@ class Suite:
         """What became of an entry's recipe; never raises."""
         setting = entry.config_file
         if setting is None:
-            return RecipeReading("none", None, None, ())
+            return NO_RECIPE
+        return self.reading(setting, entry.prefill.at)
+
+    def reading(self, setting: str, at: Position) -> RecipeReading:
+        """What became of the recipe that a CONFIG_FILE value names; each is read once."""
         if setting not in self._recipes:
-            self._recipes[setting] = self._read_recipe(setting, entry.prefill.at)
+            self._recipes[setting] = self._read_recipe(setting, at)
         return self._recipes[setting]
+
+    def readings(self) -> tuple[RecipeReading, ...]:
+        """All that have been read so far."""
+        return tuple(self._recipes.values())
 
     def recipe_file(self, entry: SearchEntry) -> Path | None:
         """Where an entry's recipe lies; None when it names none or none in this suite."""
         if entry.config_file is None:
             return None
+        return self.setting_file(entry.config_file, str(entry.prefill.at))
+
+    def setting_file(self, setting: str, where: str) -> Path | None:
+        """Where the file of a CONFIG_FILE value lies; None when it is not in this suite."""
         try:
-            return self._recipe_path(entry.config_file.partition(":")[0], str(entry.prefill.at))
+            return self._recipe_path(setting.partition(":")[0], where)
         except ServemarkError:
             return None
 

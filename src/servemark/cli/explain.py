@@ -1,4 +1,4 @@
-"""`servemark explain METRIC`: what a figure means, its unit, formula and direction."""
+"""`servemark explain METRIC|CODE`: what a figure means, or what a rule looks for and why."""
 
 from __future__ import annotations
 
@@ -22,11 +22,17 @@ def explain(metric: str | None, home: str | None, as_json: bool) -> int:
     if metric is None:
         for found in METRICS.values():
             click.echo(f"{found.id:<32} {text(found.label_key)}")
+        click.echo()
+        _rules("", as_json=False)
+        return 0
+    if _rules(metric, as_json=as_json):
         return 0
     name = metric.partition(".")[0]
     one = METRICS.get(name)
     if one is None:
-        near = nearest(name, METRICS)
+        from servemark.checks.registry import all_rules  # noqa: PLC0415
+
+        near = nearest(name, METRICS) or nearest(name.upper(), all_rules())
         key = "cli.explain.unknown_near" if near else "cli.explain.unknown"
         raise input_error(key, metric=metric, near=near)
     facts = {
@@ -47,3 +53,31 @@ def explain(metric: str | None, home: str | None, as_json: bool) -> int:
     click.echo(text("cli.explain.formula", None, formula=facts["formula"]))
     click.echo(text(f"cli.explain.better.{one.better}"))
     return 0
+
+
+def _rules(name: str, *, as_json: bool) -> bool:
+    """Print one rule, or the list of those whose code or family is meant; False when none is."""
+    from servemark.checks.explain_view import rule_lines, rule_plain  # noqa: PLC0415 - rules are many files
+    from servemark.checks.registry import all_rules  # noqa: PLC0415
+
+    rules = all_rules()
+    one = rules.get(name.upper())
+    if one is not None:
+        if as_json:
+            click.echo(json.dumps(rule_plain(one), ensure_ascii=False))
+        else:
+            for line in rule_lines(one):
+                click.echo(line)
+        return True
+    some = [
+        r
+        for r in rules.values()
+        if not name or r.family == name.lower() or (len(name) >= 3 and r.code.startswith(name.upper()))
+    ]
+    for found in some:
+        click.echo(
+            json.dumps(rule_plain(found), ensure_ascii=False)
+            if as_json
+            else f"{found.code}  {text(f'checks.severity.{found.severity}'):<8} {found.summary()}"
+        )
+    return bool(some)

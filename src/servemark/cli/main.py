@@ -18,6 +18,8 @@ from servemark.base.messages import LANGUAGES, set_language, text
 from servemark.cli.options import VerbGroup, language
 
 VERBS = {
+    "check": "servemark.cli.check:check",
+    "changelog": "servemark.cli.changelog:changelog",
     "plan": "servemark.cli.plan:plan",
     "preflight": "servemark.cli.preflight:preflight",
     "run": "servemark.cli.run:run",

@@ -1,4 +1,4 @@
-"""Generated reference pages: every verb's help, every metric, the row's schema; in both languages.
+"""Generated reference pages: every verb's help, every metric, every rule, the row's schema; in both languages.
 
 Usage: python -m servemark.cli.reference DOCS [--check]. With --check nothing is written, and a page that differs
 makes exit code 1.
@@ -13,6 +13,9 @@ from pathlib import Path
 import click
 
 from servemark.base.messages import LANGUAGES, set_language, text
+from servemark.checks.explain_view import example_lines
+from servemark.checks.model import Rule
+from servemark.checks.registry import all_rules
 from servemark.cli.main import group
 from servemark.metrics.registry import METRICS
 from servemark.results.serialize import json_schema
@@ -26,6 +29,7 @@ def pages() -> dict[str, str]:
         folder = "" if lang == "en" else "zh/"
         found[f"{folder}cli.md"] = _verbs()
         found[f"{folder}metrics.md"] = _metrics()
+        found[f"{folder}rules.md"] = _rules()
     set_language(None)
     return found
 
@@ -72,6 +76,22 @@ def _metrics() -> str:
             text(f"cli.explain.better.{metric.better}"),
             "",
         ]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _rules() -> str:
+    parts = [f"# {text('cli.reference.rules')}", "", text("cli.reference.generated"), ""]
+    by_family: dict[str, list[Rule]] = {}
+    for rule in all_rules().values():
+        by_family.setdefault(rule.family, []).append(rule)
+    for family, rules in by_family.items():
+        parts += [f"## {text('checks.family.' + family.replace('-', '_'))}", ""]
+        for rule in rules:
+            severity = text(f"checks.severity.{rule.severity}")
+            parts += [f"### {rule.code}", "", f"**{rule.summary()}** ({severity}) {rule.why()}", ""]
+            lines = example_lines(rule)
+            if lines:
+                parts += [text("cli.reference.example"), "", "```diff", *lines, "```", ""]
     return "\n".join(parts).rstrip() + "\n"
 
 

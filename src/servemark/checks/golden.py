@@ -1,0 +1,127 @@
+"""Golden acceptance lengths: which measured curve belongs to an arm, and what an arm states."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from servemark.catalog.deployment import Deployment, RoleSpec, Speculative
+from servemark.catalog.nodes import Position
+from servemark.catalog.references import GoldenLength
+from servemark.checks.view import EntryView, env_at, env_of, flag_at
+
+_PRECISION = re.compile(r"-(?:nv|mx)?(?:fp|int|bf)\d+(?:-v\d+)?\Z")
+_METHODS = ("dspark", "eagle3", "mtp")
+_NAMES = {
+    "nextn": "mtp",
+    "eagle": "mtp",
+    "mtp": "mtp",
+    "mtp_eagle": "mtp",
+    "eagle3": "eagle3",
+    "dspark": "dspark",
+}
+
+
+def plain_model(name: str) -> str:
+    """A model's name without its owner and without the precision of its weights, in lower case."""
+    return _PRECISION.sub("", name.rpartition("/")[2].lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One golden file's values of one model: {(mode, draft tokens): value}."""
+
+    file: str
+    method: str
+    probabilistic: bool
+    block: bool
+    values: dict[tuple[str, int], GoldenLength]
+
+
+def curves_of(golden: tuple[GoldenLength, ...], model: str, method: str) -> list[Curve]:
+    """The curves measured for a model and method; the method and sampling are parts of the file's name."""
+    wanted = plain_model(model)
+    found: dict[str, Curve] = {}
+    for one in golden:
+        if plain_model(one.model) != wanted:
+            continue
+        stem = one.at.file.rpartition("/")[2].lower()
+        kind = next((name for name in _METHODS if name in stem), "")
+        if kind != method:
+            continue
+        curve = found.get(one.at.file)
+        if curve is None:
+            curve = Curve(one.at.file, kind, "probabilistic" in stem, "block" in stem, {})
+            found[one.at.file] = curve
+        curve.values[one.mode, one.draft_tokens] = one
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class StatedLength:
+    """An acceptance length that an arm forces: its value as tokens per step (bonus token included)."""
+
+    value: float
+    written: str
+    name: str
+    at: Position
+    role: RoleSpec
+    speculative: Speculative | None
+
+
+def method_of(speculative: Speculative) -> str:
+    """`mtp`, `eagle3`, `dspark`, or the method as the recipe names it."""
+    if speculative.draft_model is None or speculative.method != "eagle":
+        return _NAMES.get(speculative.method, speculative.method)
+    return speculative.method
+
+
+def stated_lengths(view: EntryView) -> list[StatedLength]:
+    """Every acceptance length that the master or the recipe forces on a role that generates."""
+    recipe = view.deployment
+    if recipe is None:
+        return []
+    role = recipe.role("decode") or recipe.role("aggregated")
+    if role is None:
+        return []
+    found = []
+    value = view.setting("SYNTHETIC_ACCEPTANCE_LENGTH")
+    if value is not None:
+        found.append(
+            _stated(
+                value, "SYNTHETIC_ACCEPTANCE_LENGTH", view.setting_at("SYNTHETIC_ACCEPTANCE_LENGTH"), role
+            )
+        )
+    found += recipe_lengths(recipe, role)
+    return [one for one in found if one is not None]
+
+
+def recipe_lengths(recipe: Deployment, role: RoleSpec) -> list[StatedLength | None]:
+    """Those that a recipe forces itself: two environment variables and an argument's field."""
+    found: list[StatedLength | None] = []
+    env = env_of(recipe, role)
+    for name, more in (("SGLANG_SIMULATE_ACC_LEN", 0.0), ("TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS", 1.0)):
+        if name in env:
+            found.append(_stated(env[name], name, env_at(recipe, role, name) or role.at, role, more))
+    config = role.flag("speculative-config")
+    length = config.get("synthetic_acceptance_length") if isinstance(config, dict) else None
+    if isinstance(length, (int, float)) and not isinstance(length, bool):
+        found.append(
+            _stated(str(length), "synthetic_acceptance_length", flag_at(role, "speculative-config"), role)
+        )
+    return found
+
+
+def _stated(written: str, name: str, at: Position, role: RoleSpec, more: float = 0.0) -> StatedLength | None:
+    try:
+        value = float(written) + more
+    except ValueError:
+        return None
+    return StatedLength(value, written, name, at, role, role.speculative)
+
+
+def in_units_of(name: str, value: float) -> str:
+    """A golden value as the named field writes it: TensorRT-LLM's variable counts accepted drafts only."""
+    if name == "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS":
+        value -= 1
+    return f"{value:.2f}"
