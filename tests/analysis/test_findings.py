@@ -115,3 +115,11 @@ def test_every_sentence_is_reached() -> None:
     for key in catalogue("en", "analysis"):
         if key.startswith("analysis.finding."):
             assert key in source
+
+
+def test_a_point_where_nothing_was_answered_has_no_accuracy(line: list[ResultRow]) -> None:
+    """Not 0 % beside 62 %: it is left out of the sentence, and alone there is none."""
+    nothing = EvalScore("word-sort", "1", 100, 100, 0, 0.0, 0.0, 100, 0, 1.0)
+    rows = [scored(line[0], 62), replace(line[1], evals=(nothing,))]
+    assert "accuracy_one" in keys(rows)
+    assert not [key for key in keys([rows[1]]) if key.startswith("accuracy")]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import runpy
 import shutil
-import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from servemark.analysis.panels import mixed
 from servemark.analysis.report_data import build_report_data
 from servemark.analysis.report_types import ReportData
 from servemark.base.messages import LANGUAGES, catalogue
-from servemark.evals.runner import EvalSample
+from servemark.evals.io import read_evals, write_evals
+from servemark.evals.runner import EvalSample, TaskOutcome, score_samples
 from servemark.metrics.derive import value_of
 from servemark.results.serialize import SHA_KEY, row_sha256, row_to_json
 
@@ -263,11 +264,29 @@ def test_the_catalogue_has_no_left_over_text() -> None:
         assert stem in source or key.startswith(made_up), key
 
 
-def test_three_points_in_fifty_milliseconds(folders: list[Path]) -> None:
-    """Best of five, so that a busy machine does not decide; three points of 60 requests."""
-    best = 1.0
-    for _ in range(5):
-        begun = time.perf_counter()
-        build_report_data(folders, "en")
-        best = min(best, time.perf_counter() - begun)
-    assert best < 0.05
+@pytest.mark.parametrize(("lang", "said"), [("en", "no item was answered"), ("zh", "没有一题得到回答")])
+def test_nothing_answered_is_no_score(tmp_path: Path, lang: str, said: str) -> None:
+    """Panel and cell say the reason instead of 0 %."""
+    folder: Path = MADE["make_point"](tmp_path, 2)
+    samples = tuple(
+        replace(sample, reply=None, extracted=None, correct=False, outcome="error")
+        for sample in read_evals(folder / "evals.json")[0].samples
+    )
+    score = score_samples("word-sort", "1", len(samples), samples, 1.0)
+    write_evals(
+        folder / "evals.json", [TaskOutcome(score, samples, (), "complete", missing=0, failed=100, retried=0)]
+    )
+    plain = json.loads((folder / "result.json").read_text())
+    plain["evals"] = [asdict(score)]
+    data = (folder / "evals.json").read_bytes()
+    plain["files"]["evals.json"] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    plain[SHA_KEY] = row_sha256(plain)
+    (folder / "result.json").write_text(json.dumps(plain))
+    (point,) = build_report_data([folder], lang).points
+    (panel,) = point.evals
+    assert panel.absent_because == said
+    assert said in panel.text
+    assert "%" not in panel.text
+    (cell,) = (each for each in point.cells if each.address.startswith("eval_score"))
+    assert cell.value is None
+    assert cell.absent_because == said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import signal
 import subprocess
@@ -94,3 +95,14 @@ def test_sha256_of_known_bytes(tmp_path: Path) -> None:
     path = tmp_path / "abc"
     path.write_bytes(b"abc")
     assert sha256_file(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_only_ordinary_files_are_replaced(tmp_path: Path) -> None:
+    """A device, a pipe or a folder under the name is left alone."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for target in (pipe, tmp_path):
+        with pytest.raises(ServemarkError) as caught:
+            write_atomic(target, b"x")
+        assert caught.value.key == "base.not_a_file"
+    assert pipe.is_fifo()

@@ -58,3 +58,15 @@ def test_canonical_json_is_canonical() -> None:
     assert content_hash({"a": 1, "b": 2}) == content_hash({"b": 2, "a": 1})
     with pytest.raises(ValueError, match="Out of range"):
         canonical_json(float("nan"))
+
+
+def test_values_cannot_steer_a_terminal() -> None:
+    """Escapes, direction marks and NUL out of a file are written out; line feeds and other scripts are kept."""
+    said = messages.text("base.file_failed", "en", path="a\x1b[31mb\u202ec\x9b", reason="中文\nx\x00")
+    assert said == "a\\x1b[31mb\\u202ec\\x9b: 中文\nx\\x00"
+
+
+@pytest.mark.parametrize("key", ["", "/etc/x.y", "../../x.y", "a" * 5000 + ".b", "\x00.x"])
+def test_keys_out_of_files_name_no_path(key: str) -> None:
+    """A failure's key comes from a folder that may be anybody's."""
+    assert messages.find_text(key) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from servemark.cli.main import VERBS
+from servemark.runs.manifest import new_line_id
 
 
 def servemark(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -78,6 +80,9 @@ def test_help_imports_no_room_but_base() -> None:
         (["show", "nothing", "--home", "no-such-home"], "no runs"),
         (["runs", "--state", "odd"], "states are"),
         (["run", "quickstart", "--lang", "de"], "de"),
+        (["run", "quickstart", "--scale-think", "nan"], "finite"),
+        (["runs", "--home", "~no-such-user/x"], "home folder"),
+        (["runs", "--home", __file__], "is a file"),
     ],
 )
 def test_mistakes(args: list[str], said: str) -> None:
@@ -121,3 +126,39 @@ def test_broken_pipe_is_quiet() -> None:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize(
+    "args", [["run", "--json"], ["run", "x", "--sessions", "0", "--json"], ["nope", "--json"]]
+)
+def test_bad_use_as_json(args: list[str]) -> None:
+    """With --json the mistake is an object on stdout, and nothing else is."""
+    done = servemark(*args)
+    assert done.returncode == 2 and json.loads(done.stdout)["error"]["what"]
+
+
+def test_output_without_our_letters() -> None:
+    """A terminal that is said to know ASCII only gets what it can show, not a trace."""
+    done = servemark(
+        "runs", "--help", "--lang", "zh", PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="POSIX"
+    )
+    assert done.returncode == 0 and "servemark runs" in done.stdout and done.stderr == ""
+
+
+def test_full_output_device() -> None:
+    """A stdout that takes nothing is said in one line."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "servemark", "explain"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1 and "Traceback" not in done.stderr and "No space left" in done.stderr
+
+
+def test_line_as_arm_key_cannot_leave_the_home() -> None:
+    """Names of run folders are made of safe letters only."""
+    made = new_line_id("../a/\x1b[31m é:" + "x" * 500)
+    assert re.fullmatch(r"[0-9]{8}-[0-9]{6}-[A-Za-z0-9._-]{1,60}-[0-9a-f]{4}", made)

@@ -37,12 +37,18 @@ def test_argv_with_pip_and_with_uv() -> None:
     assert argv[-5:] == tail
 
 
-def test_neither_pip_nor_uv(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty PATH and an interpreter without pip: what to do, not a traceback."""
+def test_uv_beside_the_interpreter_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`pip install uv` puts it into the environment's bin, which need not be on the PATH; none there: what
+    to do."""
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(ServemarkError) as caught:
         install_argv(PINS, pip=False)
     assert caught.value.key == "launch.no_installer"
+    uv = tmp_path / "uv"
+    uv.write_text("#!/bin/sh\n")
+    uv.chmod(0o755)
+    assert install_argv(PINS, pip=False)[0] == str(uv)
 
 
 def fail_if_run(_argv: Sequence[str]) -> tuple[int, str]:

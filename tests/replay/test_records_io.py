@@ -127,6 +127,10 @@ def changed(**fields: object) -> bytes:
         (changed(start_s="soon"), "replay.record_bad"),
         (changed(end_s=float("nan")), "replay.record_bad"),
         (changed(output_tokens=-1), "replay.record_bad"),
+        (changed(output_tokens=2**53), "replay.record_bad"),
+        (changed(start_s=-1e308), "replay.record_bad"),
+        (changed(chunk_s=[2.0, 3.0, 1e308]), "replay.record_bad"),
+        (changed(chunk_tokens=[1, 2**60, 1]), "replay.record_bad"),
         (changed(chunk_s=[2.0, 1.0, 3.0]), "replay.record_bad"),
         (changed(chunk_tokens=[1]), "replay.record_bad"),
         (GOOD[:-1], "replay.record_torn"),
@@ -173,11 +177,33 @@ def test_endless_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("action", [lambda p: list(read_records(p)), has_torn_tail])
 def test_file_that_cannot_be_read(tmp_path: Path, action: Callable[[Path], object]) -> None:
-    """Missing, or a folder."""
-    for path in (tmp_path / "missing.jsonl", tmp_path):
+    """Missing, a folder, a ring of links, a pipe that nobody writes to (does not hang)."""
+    ring, pipe = tmp_path / "ring.jsonl", tmp_path / "pipe.jsonl"
+    ring.symlink_to(ring)
+    os.mkfifo(pipe)
+    for path, key in (
+        (tmp_path / "missing.jsonl", "replay.records_unreadable"),
+        (ring, "replay.records_unreadable"),
+        (tmp_path, "replay.records_not_a_file"),
+        (pipe, "replay.records_not_a_file"),
+    ):
         with pytest.raises(ServemarkError) as caught:
             action(path)
-        assert caught.value.key == "replay.records_unreadable"
+        assert caught.value.key == key
+        assert "{" not in caught.value.what("zh")
+
+
+def test_writer_does_not_wait_for_a_pipe(tmp_path: Path) -> None:
+    """Opening a pipe for writing waits for a reader for ever."""
+    os.mkfifo(tmp_path / "r.jsonl")
+    with pytest.raises(ServemarkError):
+        RecordWriter(tmp_path / "r.jsonl")
+
+
+def test_a_falling_total_of_tokens_can_be_read_back(tmp_path: Path) -> None:
+    """A server that counts down writes a negative difference; the run must not be lost for it."""
+    path = write(tmp_path / "r.jsonl", changed(chunk_tokens=[5, -3, 1]))
+    assert [record.chunk_tokens for _, record in read_records(path)] == [[5, -3, 1]]
 
 
 def test_writer_appends_whole_lines(tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ CASES: list[tuple[str, list[Any], dict[str, Any], dict[str, Any]]] = [
     # code, records, inputs that raise it, inputs that just do not (with TWENTY plain records)
     ("client_limited", TWENTY, {"loop": loop(loop_lag_p99_s=0.0051)}, {"loop": loop(loop_lag_p99_s=0.005)}),
     ("client_limited", TWENTY, {"loop": loop(cpu_s=63.9 * 0.91)}, {"loop": loop(cpu_s=63.9 * 0.89)}),
+    # One stop of the client among thousands of samples: not in the p99, in the largest
+    ("client_paused", TWENTY, {"loop": loop(loop_lag_max_s=1.001)}, {"loop": loop(loop_lag_max_s=1.0)}),
     ("few_requests", TWENTY[:19], {}, {}),
     ("failed_requests", [*TWENTY, failed("x", 64.0, "error")], {}, {}),
     ("osl_mismatch", changed_last(output_tokens=4, chunk_s=TWENTY[-1].chunk_s[:4]), {}, {}),
@@ -119,6 +121,12 @@ def test_one_event_less_than_tokens_proves_the_first_chunk() -> None:
     assumed."""
     records = changed_last(output_tokens=6, requested_output_tokens=6)
     assert "first_chunk_assumed" not in {warned.code for warned in built(*records).warnings}
+
+
+def test_nothing_answered_is_incomplete_however_it_is_counted() -> None:
+    """Ten items, none answered."""
+    found = {warned.code: warned.values for warned in built(*TWENTY, evals=(scored(unanswered=10),)).warnings}
+    assert found["eval_incomplete"]["answered"] == 0
 
 
 def test_names_of_doubts_are_their_codes() -> None:

@@ -34,6 +34,7 @@ from servemark.results.serialize import (
 
 MADE = runpy.run_path(str(Path(__file__).with_name("make_run.py")))
 ROOT = Path(__file__).resolve().parents[2]
+EMPTY_PREFIX = {"prefix": True, "bytes": 0, "sha256": hashlib.sha256(b"").hexdigest()}
 
 
 @pytest.fixture
@@ -144,6 +145,22 @@ def test_formatting_alone_is_no_change(run: Path) -> None:
         (lambda plain: plain.update(files={"a\0b": {"sha256": "0"}}), "results.file_outside"),
         (lambda plain: plain.update(files={"not-here": {"sha256": "0"}}), "results.file_missing"),
         (lambda plain: plain["files"]["requests.jsonl"].update(sha256=None), "results.file_changed"),
+        (lambda plain: plain.update(files={}), "results.file_unlisted"),
+        (lambda plain: plain["files"].pop("manifest.json"), "results.file_unlisted"),
+        (lambda plain: plain["files"].pop("requests.jsonl"), "results.file_unlisted"),
+        (lambda plain: plain["files"].pop("evals.json"), "results.file_unlisted"),
+        (lambda plain: plain["files"]["requests.jsonl"].update(EMPTY_PREFIX), "results.file_unlisted"),
+        (lambda plain: plain["files"].update({"a" * 300: {"sha256": "0"}}), "results.unreadable"),
+        (lambda plain: plain.update(concurrency=0), "results.not_a_row"),
+        (lambda plain: plain.update(concurrency=10**6 + 1), "results.not_a_row"),
+        (lambda plain: plain["counts"].update(ok=-1), "results.not_a_row"),
+        (lambda plain: plain["counts"].update(planned=2**53), "results.not_a_row"),
+        (lambda plain: plain["counts"].update(planned=10**400), "results.not_a_row"),
+        (lambda plain: plain.update(stalls=-1), "results.not_a_row"),
+        (lambda plain: plain.update(gpus_deployed=-1), "results.not_a_row"),
+        (lambda plain: plain["tokens"].update(output=-1), "results.not_a_row"),
+        (lambda plain: plain["evals"][0].update(correct=101), "results.not_a_row"),
+        (lambda plain: plain["evals"][0].update(unanswered=-1), "results.not_a_row"),
     ],
 )
 def test_a_row_that_is_none(run: Path, change: Callable[[dict[str, Any]], None], key: str) -> None:
@@ -231,6 +248,29 @@ def test_a_link_that_leads_out_of_the_folder_is_not_followed(run: Path, tmp_path
     (run / "evals.json").unlink()
     (run / "evals.json").symlink_to(outside)
     assert refused(run).key == "results.file_outside"
+
+
+@pytest.mark.parametrize("name", ["result.json", "requests.jsonl", "evals.json", "manifest.json"])
+def test_a_ring_of_links_and_a_pipe_are_damage(run: Path, name: str) -> None:
+    """Neither a traceback nor a wait for ever, whichever file it is."""
+    (run / name).unlink()
+    (run / name).symlink_to(run / name)
+    assert refused(run).key == "results.unreadable"
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    assert refused(run).key in {"results.not_a_file", "results.file_missing"}
+
+
+def test_a_partial_row_may_lack_evidence(run: Path) -> None:
+    """Only a complete row must list all of it."""
+    rewrite(run, lambda plain: plain.update(files={}, status="partial"), sign=True)
+    assert read_result(run).status == "partial"
+
+
+def test_a_row_from_before_the_largest_lag_was_kept(run: Path) -> None:
+    """The field is absent, not zero."""
+    rewrite(run, lambda plain: plain["client"].pop("loop_lag_max_s"), sign=True)
+    assert read_result(run).client.loop_lag_max_s is None
 
 
 def test_an_older_schema_is_brought_up_step_by_step(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

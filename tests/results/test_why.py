@@ -14,6 +14,7 @@ import pytest
 
 from servemark.base.errors import ServemarkError
 from servemark.base.messages import LANGUAGES
+from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.address import all_addresses
 from servemark.results.serialize import read_result
 from servemark.results.why import explain
@@ -130,3 +131,43 @@ def test_damaged_evidence_is_named_by_line(run: Path, tmp_path: Path) -> None:
     assert "requests.jsonl:7" in caught.value.what("en")
     with pytest.raises(ServemarkError, match="ttft_s"):
         explain(run, row, "tttft_s.p50")
+
+
+def test_a_row_without_raw_values_is_contradicted(tmp_path: Path) -> None:
+    """The row states a p90 of ten requests; the raw file holds none at all."""
+    folder, row = by_hand(tmp_path)
+    (tmp_path / "requests.jsonl").write_text("")
+    for lang in LANGUAGES:
+        with pytest.raises(ServemarkError) as caught:
+            explain(folder, row, "ttft_s.p90", lang)
+        assert caught.value.key == "results.contradicted"
+        assert "ttft_s.p90" in caught.value.what(lang)
+        assert caught.value.next_step(lang)
+
+
+@pytest.mark.parametrize("raw", ["empty", "huge"])
+def test_no_address_of_a_contradicted_row_gives_a_traceback(tmp_path: Path, raw: str) -> None:
+    """Any figure is explained or refused, with no raw value or with times whose squares overflow."""
+    folder, row = by_hand(tmp_path)
+    lines = (tmp_path / "requests.jsonl").read_text().splitlines()
+    moved = [json.loads(line) for line in lines] if raw == "huge" else []
+    for record in moved:
+        record.update(start_s=-1e308, end_s=1e308, chunk_s=[1e308] * 5)
+    (tmp_path / "requests.jsonl").write_text("".join(json.dumps(each) + "\n" for each in moved))
+    refused = 0
+    for address in all_addresses():
+        try:
+            explain(folder, row, address)
+        except ServemarkError as error:
+            refused += 1
+            assert error.key in {"results.contradicted", "replay.record_bad"}
+    assert refused
+
+
+def test_a_score_of_nothing_answered_is_absent(tmp_path: Path) -> None:
+    """Every request of the task failed: no accuracy, and the reason."""
+    folder, row = by_hand(tmp_path)
+    score = EvalScore("sums", "1", 10, 10, 0, 0.0, 0.0, 10, 0, 1.0)
+    found = explain(folder, replace(row, evals=(score,)), "eval_score.sums", "en")
+    assert found.value is None
+    assert found.absent_because == "no item was answered"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -71,6 +72,29 @@ def test_odd_folders_raise_nothing(tmp_path: Path) -> None:
     (tmp_path / "r9" / "manifest.json").mkdir()
     assert inspect(tmp_path / "r9").state is RunState.DAMAGED
     assert len(list_runs(tmp_path)) == 5
+
+
+def test_hostile_folders(tmp_path: Path) -> None:
+    """A pipe, a loop of links, a line id that leads elsewhere, a lost manifest: damaged, at once, and still listed."""
+    names = ["pipe", "loop", "path", "lost"]
+    for name in names:
+        RunFolder.create(tmp_path / name, {"run_id": name, "line_id": "l"}).close()
+    (tmp_path / "pipe" / "manifest.json").unlink()
+    os.mkfifo(tmp_path / "pipe" / "manifest.json")
+    (tmp_path / "loop" / "manifest.json").unlink()
+    (tmp_path / "loop" / "manifest.json").symlink_to("manifest.json")
+    (tmp_path / "path" / "manifest.json").write_text('{"line_id": "../../x"}')
+    (tmp_path / "lost" / "manifest.json").unlink()
+    assert {info.run_id: info.state for info in list_runs(tmp_path)} == dict.fromkeys(names, RunState.DAMAGED)
+
+
+def test_room_is_kept_for_the_reason(tmp_path: Path) -> None:
+    """The reserve is there while a run lives and gone once it failed."""
+    folder = RunFolder.create(tmp_path / "r", {"run_id": "r"})
+    assert (tmp_path / "r" / ".reserve").stat().st_size >= 4096
+    folder.fail(ServemarkError("runs.bug", Layer.RESULTS, problem="x"), "2026-01-01T00:00:00Z")
+    folder.close()
+    assert not (tmp_path / "r" / ".reserve").exists() and (tmp_path / "r" / "failure.json").exists()
 
 
 def test_finding_runs_and_lines(tmp_path: Path) -> None:

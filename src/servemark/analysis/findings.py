@@ -157,11 +157,12 @@ def _cache(rows: Sequence[ResultRow]) -> Finding | None:
 
 
 def _accuracy(rows: Sequence[ResultRow]) -> list[Finding]:
-    """One sentence a task: the score with its standard error, and whether points differ beyond chance."""
+    """One sentence a task: the score with its standard error, and whether points differ beyond chance. Points
+    where no item was answered have no score."""
     tasks: dict[tuple[str, str], list[tuple[int, EvalScore]]] = {}
     for row in rows:
         for score in row.evals:
-            if score.n > 0:
+            if score.answered:
                 tasks.setdefault((score.task, score.version), []).append((row.concurrency, score))
     return [_task(task, scores) for (task, _), scores in tasks.items()]
 

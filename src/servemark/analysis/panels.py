@@ -84,6 +84,7 @@ def eval_panels(
 
 
 def _eval_panel(score: EvalScore, kept: Sequence[EvalSample], samples: int, lang: str | None) -> EvalPanel:
+    absent = None if score.answered else text("metrics.absent.no_answer", lang)
     said = text(
         "analysis.eval.score",
         lang,
@@ -103,9 +104,10 @@ def _eval_panel(score: EvalScore, kept: Sequence[EvalSample], samples: int, lang
         unanswered=score.unanswered,
         truncated=score.truncated,
         duration_s=score.duration_s,
-        text=said,
+        text=said if absent is None else text("analysis.eval.absent", lang, reason=absent, n=score.n),
         samples=tuple(_sample(each) for each in mixed(kept, samples)),
         samples_total=len(kept),
+        absent_because=absent,
     )
 
 

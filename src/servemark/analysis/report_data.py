@@ -153,9 +153,17 @@ def _header(rows: Sequence[ResultRow], runs: Sequence[RunFiles], lang: str) -> H
         servemark_version=_named(versions.get("servemark")),
         model=_named(identity.get("model")),
         engine=" ".join(str(part) for part in named if part) or None,
-        hardware=_named(identity.get("hardware")),
+        hardware=_hardware(identity, observed),
         workload=_named(workload.get("name")),
     )
+
+
+def _hardware(identity: Mapping[str, object], observed: Mapping[str, object]) -> str | None:
+    """The cluster's label, and the processor that was really there."""
+    host = observed.get("host")
+    cpu = _named(host.get("cpu_model")) if isinstance(host, Mapping) else None
+    named = [part for part in (_named(identity.get("hardware")), cpu) if part]
+    return ", ".join(named) or None
 
 
 def _definitions(columns: Sequence[Column], lang: str) -> tuple[Column, ...]:

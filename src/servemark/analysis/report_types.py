@@ -134,7 +134,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class EvalPanel:
-    """One accuracy task at one point. `text` is "62.0 % ± 4.9 (62 of 100)"."""
+    """One accuracy task at one point. `text` is "62.0 % ± 4.9 (62 of 100)".
+
+    Where no item was answered there is no score: `absent_because` says so, `text` too, and `score` and
+    `stderr`, which then only count failures, must not be shown.
+    """
 
     task: str
     version: str
@@ -150,6 +154,7 @@ class EvalPanel:
     samples: tuple[Sample, ...]
     """Up to the number asked for, correct and wrong mixed, in the task's order."""
     samples_total: int
+    absent_because: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,14 @@ from servemark.evals.runner import TaskOutcome
 from servemark.replay.record import RequestRecord
 from servemark.replay.records_io import read_records
 from servemark.results.errors import bad_file
-from servemark.results.rebuild import EVALS_NAME, REQUESTS_NAME
 from servemark.results.row import ResultRow
-from servemark.results.serialize import RESULT_NAME, read_bounded, read_result
+from servemark.results.serialize import (
+    EVALS_NAME,
+    REQUESTS_NAME,
+    RESULT_NAME,
+    read_bounded,
+    read_result,
+)
 
 MAX_MANIFEST_BYTES = 16 * 2**20
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from servemark.base.messages import find_text, text
+from servemark.base.printable import printable
 
 
 class Layer(StrEnum):
@@ -45,7 +46,7 @@ class ServemarkError(Exception):
     def what(self, lang: str | None = None) -> str:
         """The message in one language, with its position (file:line:column) in front when it has one."""
         body = text(self.key, lang, **self.values)
-        return f"{self.where}: {body}" if self.where else body
+        return f"{printable(self.where)}: {body}" if self.where else body
 
     def next_step(self, lang: str | None = None) -> str | None:
         """What to do now, or None when the message already says all there is to say."""

@@ -35,6 +35,8 @@ def write_atomic(path: Path, data: bytes) -> None:
     Raises ServemarkError (layer home) when the disk refuses; nothing is left beside `path` then.
     """
     temporary: str | None = None
+    if path.exists() and not path.is_file():
+        raise ServemarkError("base.not_a_file", Layer.HOME, path=str(path))
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
         with os.fdopen(handle, "wb") as stream:

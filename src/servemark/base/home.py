@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from servemark.base.errors import input_error
+
 DEFAULT_HOME = "servemark-data"
 
 
@@ -19,7 +21,13 @@ class Home:
     def resolve(cls, option: str | None = None) -> Home:
         """`option` (the --home flag) wins over SERVEMARK_HOME, which wins over ./servemark-data."""
         chosen = option or os.environ.get("SERVEMARK_HOME") or DEFAULT_HOME
-        return cls(Path(chosen).expanduser().resolve())
+        try:
+            root = Path(chosen).expanduser().resolve()
+            if root.exists() and not root.is_dir():
+                raise input_error("base.home_is_file", path=str(root))
+        except (OSError, RuntimeError, ValueError) as error:
+            raise input_error("base.bad_home", path=chosen, reason=str(error)) from error
+        return cls(root)
 
     @property
     def runs(self) -> Path:

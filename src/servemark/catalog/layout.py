@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from servemark.catalog.yaml_nodes import read_yaml
 
 SUITE_FILE = "suite.yaml"
 _REFERENCE_RECIPES = "benchmarks/multi_node/srt-slurm-recipes"
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}\Z")
+"""A suite's name becomes part of positions and file names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,9 @@ def _named(root: Path, problems: list[Problem]) -> Layout:
     problems.extend(found)
     fields = Fields(node, problems, SUITE_FILE)
     name = fields.text("name", required=True)
+    if name is not None and not NAME.match(name):
+        fields.problem(fields.at("name"), "catalog.bad_suite_name", name=name[:80])
+        name = None
     fields.text("description")
     masters = fields.texts("masters")
     if fields.get("masters") is None:

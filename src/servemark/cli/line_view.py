@@ -5,11 +5,11 @@ from __future__ import annotations
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from servemark.analysis.report_types import AxisChoice, PointView, ProblemGroup, ReportData
 from servemark.base.messages import text
 from servemark.cli.plot import PlotPoint, front_plot
+from servemark.cli.safe_text import Text
 
 TERMINAL_COLUMNS = {
     "ttft_s.p50": "ttft_p50",
@@ -115,8 +115,10 @@ def print_point(console: Console, data: ReportData, point: PointView) -> None:
         table.add_row(
             column.label, cell.text if cell.absent_because is None else f"{cell.text} ({cell.absent_because})"
         )
+    told = {column.label for column in data.columns}
     for entry in point.cache.entries:
-        table.add_row(entry.label, entry.text)
+        if entry.label not in told:
+            table.add_row(entry.label, entry.text)
     for panel in point.evals:
         table.add_row(panel.task, panel.text)
     console.print(table)

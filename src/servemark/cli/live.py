@@ -9,11 +9,12 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as RichText
 
 from servemark.analysis.format import display
 from servemark.base.errors import ServemarkError
 from servemark.base.messages import text
+from servemark.cli.safe_text import Text
 from servemark.metrics.derive import value_of
 from servemark.replay.loop import ProgressSnapshot
 from servemark.results.row import ResultRow
@@ -58,7 +59,7 @@ class LiveView:
         """All points are waiting."""
         self.points = dict.fromkeys(concurrencies, "waiting")
         self.shares = dict.fromkeys(concurrencies, 0.0)
-        self.console.print(Text.from_markup(f"[bold]servemark[/bold] [dim]{line_id}[/dim]"))
+        self.console.print(RichText.from_markup(f"[bold]servemark[/bold] [dim]{line_id}[/dim]"))
 
     def phase(self, name: str, concurrency: int | None) -> None:
         """A phase begins."""
@@ -105,7 +106,7 @@ class LiveView:
             users=shown(value_of(plain, "interactivity.p50"), "tok/s"),
             speed=shown(value_of(plain, "output_tokens_per_s"), "tok/s"),
         )
-        if score is not None:
+        if score is not None and score.answered:
             line += text("cli.live.point_eval", None, score=f"{score.score:.1%}", se=f"{score.stderr:.1%}")
         self.console.print(Text("✓ ", style="green") + Text(line))
 
@@ -134,10 +135,12 @@ class LiveView:
             bars.add_row(
                 Text(mark, style=style),
                 Text(f"c{concurrency}", style=style),
-                ProgressBar(total=1.0, completed=share, width=24),
+                ProgressBar(
+                    total=1.0, completed=share, width=24, complete_style="cyan", finished_style="green"
+                ),
                 Text(numbers, style="dim" if state != "running" else ""),
             )
-        rows: list[Text | Table] = [head, bars]
+        rows: list[RichText | Table] = [head, bars]
         if self.current is None and self.numbers:
             rows.append(Text(self.numbers, style="dim"))
         return Group(*rows)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import sys
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from servemark import __version__
-from servemark.base.errors import ServemarkError
+from servemark.base.errors import ServemarkError, input_error
 from servemark.base.messages import LANGUAGES, set_language, text
 from servemark.cli.options import VerbGroup, language
 
@@ -19,6 +21,7 @@ VERBS = {
     "check": "servemark.cli.check:check",
     "changelog": "servemark.cli.changelog:changelog",
     "plan": "servemark.cli.plan:plan",
+    "preflight": "servemark.cli.preflight:preflight",
     "run": "servemark.cli.run:run",
     "runs": "servemark.cli.runs:runs",
     "show": "servemark.cli.show:show",
@@ -79,8 +82,11 @@ def group(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-def run_cli(arguments: Sequence[str]) -> int:
+def run_cli(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one return an ending
     """Run one command line and give its exit code: 0 done, 1 findings or failed run, 2 bad use, 130 Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without our letters gets '?', not a trace
+            stream.reconfigure(errors="replace")
     early_language(arguments)
     group.epilog = text("cli.epilog")
     try:
@@ -92,15 +98,31 @@ def run_cli(arguments: Sequence[str]) -> int:
         return done.exit_code
     except click.ClickException as error:
         usage = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "servemark"
-        click.echo(text("cli.usage_error", None, message=error.format_message(), command=usage), err=True)
+        if "--json" in arguments:
+            print_error(input_error("cli.usage", message=error.format_message(), command=usage), as_json=True)
+        else:
+            click.echo(text("cli.usage_error", None, message=error.format_message(), command=usage), err=True)
         return 2
     except (click.Abort, KeyboardInterrupt):
         click.echo(text("cli.aborted"), err=True)
         return 130
-    except BrokenPipeError:  # `servemark runs | head`: the reader has had enough
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123,SIM115 - silences the exit flush
-        return 0
+    except SystemExit:  # click's way to end when the reader of a pipe has had enough: `servemark runs | head`
+        return _hush(0)
+    except BrokenPipeError:
+        return _hush(0)
+    except (
+        OSError
+    ) as error:  # what no room has named: the terminal or the pipe itself, a name that is too long
+        with contextlib.suppress(OSError):
+            click.echo(text("cli.os_error", None, reason=str(error)), err=True)
+        return _hush(1)
     return code if isinstance(code, int) else 0
+
+
+def _hush(code: int) -> int:
+    """Keep the interpreter from complaining about a stdout that cannot be flushed at exit."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123,SIM115 - lives until the process ends
+    return code
 
 
 def print_error(error: ServemarkError, *, as_json: bool = False) -> None:

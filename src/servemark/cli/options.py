@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,6 +11,17 @@ import click
 from servemark.base.messages import LANGUAGES, find_text, set_language, text
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Finite(click.FloatRange):
+    """A number within bounds; `nan` compares with nothing and is refused."""
+
+    def convert(self, value: float | str, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As click does, for finite numbers only."""
+        found = float(super().convert(value, param, ctx))  # type: ignore[arg-type]  # click takes texts too
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return found
 
 
 class CatalogueHelp(click.Command):

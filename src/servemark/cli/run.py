@@ -8,25 +8,25 @@ from pathlib import Path
 
 import click
 
+from servemark.base.errors import input_error
 from servemark.base.home import Home
 from servemark.base.messages import text
-from servemark.cli.options import Verb, common
+from servemark.cli.options import Finite, Verb, common
 
 
 @click.command(cls=Verb)
 @click.argument("selector")
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="cli.run.option.trace")
-@click.option("--sessions", type=click.IntRange(1, 100_000), default=8, help="cli.run.option.sessions")
+@click.option("--sessions", type=click.IntRange(1, 100_000), help="cli.run.option.sessions")
 @click.option(
     "--scale-lengths",
-    type=click.FloatRange(0, 100, min_open=True),
-    default=1.0,
+    type=Finite(0, 100, min_open=True),
     metavar="F",
     help="cli.run.option.scale_lengths",
 )
 @click.option(
     "--scale-think",
-    type=click.FloatRange(0, 100),
+    type=Finite(0, 100),
     default=None,
     metavar="F",
     help="cli.run.option.scale_think",
@@ -42,8 +42,8 @@ from servemark.cli.options import Verb, common
 def run(  # noqa: PLR0917 - one parameter an option
     selector: str,
     trace: Path | None,
-    sessions: int,
-    scale_lengths: float,
+    sessions: int | None,
+    scale_lengths: float | None,
     scale_think: float | None,
     cache_bust: str | None,
     port: int | None,
@@ -57,10 +57,12 @@ def run(  # noqa: PLR0917 - one parameter an option
     from servemark.cli import run_job  # noqa: PLC0415 - --help must not import the client
     from servemark.runs.request import RunOptions, prepare  # noqa: PLC0415
 
+    if trace is None and (sessions is not None or scale_lengths is not None):
+        raise input_error("cli.run.only_with_trace")
     options = RunOptions(
         trace=trace,
-        sessions=sessions,
-        scale_lengths=scale_lengths,
+        sessions=8 if sessions is None else sessions,
+        scale_lengths=1.0 if scale_lengths is None else scale_lengths,
         scale_think=scale_think,
         cache_bust=cache_bust,  # type: ignore[arg-type]  # click has checked it
         port=port,
@@ -69,10 +71,13 @@ def run(  # noqa: PLR0917 - one parameter an option
     )
     request = prepare(selector, options)
     where = Home.resolve(home)
+    run_job.check(request)
     if dry_run:
         click.echo(run_job.dry_run_json(request) if as_json else run_job.dry_run_text(request))
         return 0
     outcome = run_job.watch(request, where)
+    if outcome.store_error is not None:
+        click.echo(text("runs.not_stored", None, reason=outcome.store_error.what()), err=True)
     page = None if no_report or not outcome.done else run_job.make_report(outcome, where)
     if as_json:
         for row in outcome.rows_json():

@@ -15,11 +15,20 @@ from servemark.base.home import Home
 from servemark.base.messages import current_language, text
 from servemark.cli.line_view import print_line
 from servemark.cli.live import LiveView
+from servemark.launch.engines.registry import get_adapter
 from servemark.report.page import write_report
+from servemark.runs.deploy import check_deployment
 from servemark.runs.line import LineOutcome, run_line
 from servemark.runs.manifest import cache_state, declared, workload_facts
 from servemark.runs.request import LineRequest
 from servemark.runs.view import SilentView
+
+
+def check(request: LineRequest) -> None:
+    """What can be said of the deployment before anything is made or started; raises ServemarkError."""
+    adapter = get_adapter(request.choice.deployment.engine)
+    adapter.check_installed()
+    check_deployment(request, adapter)
 
 
 def watch(request: LineRequest, home: Home) -> LineOutcome:

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from servemark.analysis.format import display
 from servemark.base.messages import find_text, text
+from servemark.cli.safe_text import Text
+from servemark.metrics.derive import value_of
+from servemark.results.serialize import read_result, row_to_json
 from servemark.runs.folder import RunInfo, RunState
 
 STYLES = {
@@ -41,6 +44,15 @@ def reason(info: RunInfo) -> str:
     return f"[{failure.get('layer', '?')}] {first}"
 
 
+def figures(info: RunInfo) -> str:
+    """A complete run in one line: requests, median TTFT, output rate."""
+    row = row_to_json(read_result(info.path / "result.json", verify_files=False))
+    counts = row["counts"]
+    ttft, rate = value_of(row, "ttft_s.p50"), value_of(row, "output_tokens_per_s")
+    parts = [f"{counts['ok']}/{counts['planned']} ok", f"TTFT p50 {display('s', [ttft]).text(ttft)}"]
+    return " · ".join([*parts, display("tok/s", [rate]).text(rate)])
+
+
 def run_json(info: RunInfo) -> dict[str, object]:
     """One run as one JSON object: run_id, state, arm, concurrency, created_utc, point_id, failure, folder."""
     manifest = info.manifest or {}
@@ -67,7 +79,8 @@ def print_runs(found: Sequence[RunInfo], limit: int) -> None:
     table.add_column(text("cli.runs.column.why"), overflow="fold")
     for info in found[-limit:]:
         state = Text(text(f"runs.state.{info.state}"), style=STYLES[info.state])
-        table.add_row(Text(info.run_id), state, Text(reason(info)))
+        said = figures(info) if info.state is RunState.COMPLETE else reason(info)
+        table.add_row(Text(info.run_id), state, Text(said))
     console.print(table)
     if len(found) > limit:
         console.print(text("cli.runs.more", None, hidden=len(found) - limit), style="dim")

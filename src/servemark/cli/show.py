@@ -25,11 +25,16 @@ def show(run: str, metric: str | None, why: bool, home: str | None, as_json: boo
     """Text comes from the catalogue."""
     from servemark.base.errors import input_error  # noqa: PLC0415 - --help imports no room
     from servemark.cli.run_list import reason, run_json  # noqa: PLC0415
-    from servemark.runs.folder import RunState, find_run  # noqa: PLC0415
+    from servemark.runs.folder import RunState, find_line, find_run  # noqa: PLC0415
 
     if why and metric is None:
         raise input_error("cli.show.why_what")
-    info = find_run(Home.resolve(home).runs, run)
+    runs = Home.resolve(home).runs
+    if metric is None and run != "latest" and not (runs / run).exists():
+        line_id, folders = find_line(runs, run)
+        if line_id == run or len(folders) > 1:
+            return _whole(folders, as_json)
+    info = find_run(runs, run)
     if info.state is not RunState.COMPLETE:
         if as_json:
             click.echo(json.dumps(run_json(info), ensure_ascii=False))
@@ -41,26 +46,34 @@ def show(run: str, metric: str | None, why: bool, home: str | None, as_json: boo
             click.echo(text("cli.show.folder", None, folder=info.path))
         return 1
     if metric is None:
-        return _whole(info, as_json)
+        return _whole([info.path], as_json)
     return _why(info, metric, as_json) if why else _figure(info, metric, as_json)
 
 
-def _whole(info: RunInfo, as_json: bool) -> int:
+def _whole(folders: list[Path], as_json: bool) -> int:
+    """One run, or all runs of a line; exit code 1 when one of them has no result."""
+    from servemark.results.serialize import read_result, signed_json  # noqa: PLC0415
+    from servemark.runs.folder import RunState, inspect  # noqa: PLC0415
+
+    sound = [folder for folder in folders if inspect(folder).state is RunState.COMPLETE]
+    code = 0 if len(sound) == len(folders) else 1
     if as_json:
-        click.echo((info.path / "result.json").read_text(encoding="utf-8").strip())
-        return 0
+        for folder in sound:
+            click.echo(json.dumps(signed_json(read_result(folder / "result.json")), ensure_ascii=False))
+        return code
     from rich.console import Console  # noqa: PLC0415 - drawing only
 
     from servemark.analysis.report_data import build_report_data  # noqa: PLC0415
     from servemark.cli.line_view import print_line, print_point  # noqa: PLC0415
 
     console = Console()
-    data = build_report_data([info.path], current_language())
+    data = build_report_data(folders, current_language())
     print_line(console, data)
-    for point in data.points:
+    for point in data.points if len(folders) == 1 else ():
         print_point(console, data, point)
-    console.print(text("cli.show.folder", None, folder=info.path), style="dim", soft_wrap=True)
-    return 0
+    for folder in folders:
+        console.print(text("cli.show.folder", None, folder=folder), style="dim", soft_wrap=True)
+    return code
 
 
 def _figure(info: RunInfo, metric: str, as_json: bool) -> int:
@@ -93,4 +106,5 @@ def _why(info: RunInfo, metric: str, as_json: bool) -> int:
     else:
         for line in why_lines(found):
             click.echo(line)
+        click.echo(text("cli.show.folder", None, folder=info.path))
     return 0 if found.value is not None else 1

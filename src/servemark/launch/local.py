@@ -23,7 +23,7 @@ _PAUSE_SHARE = 0.05
 _TICK_S = 0.5
 _WORKING_WINDOW_S = 5.0
 """An engine counts as working when its log grew or it used the CPU within the last so many seconds."""
-_WORKING_CPU_SHARE = 0.05
+_WORKING_CPU_SHARE = 0.02
 """Of one CPU: an idle server's timers use less, one that loads a model uses more."""
 _LOG_BYTES = 256 << 10
 

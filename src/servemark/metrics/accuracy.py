@@ -21,3 +21,8 @@ class EvalScore:
     unanswered: int
     truncated: int
     duration_s: float
+
+    @property
+    def answered(self) -> bool:
+        """False when no item got an answer: `score` then counts failures and is no accuracy."""
+        return self.unanswered < self.n

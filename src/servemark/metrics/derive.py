@@ -46,7 +46,10 @@ def field_value(row: Row, dotted: str) -> float | None:
         here = here.get(part)
     if isinstance(here, bool) or not isinstance(here, int | float):
         return None
-    return here if math.isfinite(here) else None
+    try:
+        return here if math.isfinite(here) else None
+    except OverflowError:  # a whole number beyond any double
+        return None
 
 
 def _plain(value: float | None) -> str:
@@ -134,6 +137,9 @@ def _task_score(row: Row, address: Address) -> Reading:
         Operand(f"evals.{index}.{name}", field_value(score, name)) for name in ("correct", "n", "score")
     )
     value = operands[2].value
+    n, unanswered = operands[1].value, field_value(score, "unanswered")
+    if n is not None and unanswered is not None and unanswered >= n:
+        return Reading(address, None, "metrics.absent.no_answer", (), "")
     written = f"{_plain(operands[0].value)} ÷ {_plain(operands[1].value)}"
     if value is None:
         return Reading(address, None, "metrics.absent.eval", (), "")

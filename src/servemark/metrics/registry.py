@@ -252,6 +252,7 @@ _WORK = (
 _CLIENT = (
     Metric("client_loop_lag_p50_s", _S, _LOW, Kind.SCALAR, Need.CLIENT, field="client.loop_lag_p50_s"),
     Metric("client_loop_lag_p99_s", _S, _LOW, Kind.SCALAR, Need.CLIENT, field="client.loop_lag_p99_s"),
+    Metric("client_loop_lag_max_s", _S, _LOW, Kind.SCALAR, Need.CLIENT, field="client.loop_lag_max_s"),
     Metric("client_cpu_s", _S, _LOW, Kind.SCALAR, Need.CLIENT, field="client.cpu_s"),
     Metric("client_chunks", Unit.COUNT, _NONE, Kind.SCALAR, Need.CLIENT, field="client.chunks"),
     Metric(

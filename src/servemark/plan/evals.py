@@ -23,6 +23,7 @@ def with_evals(rows: list[PlanRow], mode: EvalMode, keys: dict[int, str]) -> lis
     for row in rows:
         by_kind[row.kind].append(row)
     topology: Callable[[PlanRow], Hashable] = lambda row: keys[id(row.entry)]  # noqa: E731 - one short key
+    _stated(rows, found)
     if mode == "all":
         _all(rows, by_kind, topology, found)
     else:
@@ -47,6 +48,14 @@ def _all(
         if row.kind == "agentic-single" or (row.kind.startswith("fixed") and _long(row)):
             found[id(row)].append(reason("plan.eval.all"))
     _highest(by_kind["agentic-multi"], topology, 1, found)
+
+
+def _stated(rows: list[PlanRow], found: dict[int, list[Reason]]) -> None:
+    """A recipe that names accuracy tasks itself is scored at every point."""
+    for row in rows:
+        deployment = row.recipe.deployment
+        if deployment is not None and deployment.benchmark.evals:
+            found[id(row)].append(reason("plan.eval.recipe"))
 
 
 def _long(row: PlanRow) -> bool:

@@ -36,11 +36,22 @@ class HealthWatch:
         self._cpu_start_s = time.process_time()
 
     async def run(self) -> None:
-        """Sample until cancelled."""
-        while True:
-            before = time.monotonic()
-            await asyncio.sleep(self._interval_s)
-            self._lags.append(max(0.0, time.monotonic() - before - self._interval_s))
+        """Sample until cancelled.
+
+        Each sample begins where the one before ended, and the one that cancelling cuts short counts as far as
+        it is late: a client that stood still is seen wherever that happened, at the very end too.
+        """
+        woke = time.monotonic()
+        try:
+            while True:
+                await asyncio.sleep(self._interval_s)
+                now = time.monotonic()
+                self._lags.append(max(0.0, now - woke - self._interval_s))
+                woke = now
+        finally:
+            late_s = time.monotonic() - woke - self._interval_s
+            if late_s > 0:
+                self._lags.append(late_s)
 
     def result(self) -> LoopHealth:
         """What was seen so far."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
+import stat
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 import msgspec
 
@@ -26,6 +26,9 @@ MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 """No record is longer: the longest reply a client accepts has about a million events of ten characters
 each."""
 
+MAX_TIME_S: Final = 1e9
+"""Thirty years on either side of the point's zero: beyond lies no run, and sums of squares overflow."""
+MAX_COUNT: Final = 2**53 - 1
 _DIGITS: Final = 6
 _TIMES: Final = ("intended_send_s", "connect_s", "start_s", "first_byte_s", "first_text_s", "end_s")
 _COUNTS: Final = (
@@ -73,6 +76,15 @@ def decode_record(line: bytes, where: str) -> RequestRecord:
     return record
 
 
+def _open(path: Path) -> BinaryIO:
+    """A regular file, open for reading; anything else is refused, since a pipe without a writer never opens."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise input_error("replay.records_not_a_file", path=path)
+    return os.fdopen(handle, "rb")
+
+
 def read_records(path: Path, *, allow_torn_tail: bool = False) -> Iterator[tuple[int, RequestRecord]]:
     """(line number, record) of each line, in order, without holding the file in memory.
 
@@ -82,7 +94,7 @@ def read_records(path: Path, *, allow_torn_tail: bool = False) -> Iterator[tuple
     tells whether there is one.
     """
     try:
-        with path.open("rb") as stream:
+        with _open(path) as stream:
             number = 0
             while line := stream.readline(MAX_LINE_BYTES + 1):
                 number += 1
@@ -101,7 +113,7 @@ def read_records(path: Path, *, allow_torn_tail: bool = False) -> Iterator[tuple
 def has_torn_tail(path: Path) -> bool:
     """True when the last line lacks its line end. Raises ServemarkError when the file cannot be read."""
     try:
-        with path.open("rb") as stream:
+        with _open(path) as stream:
             if stream.seek(0, os.SEEK_END) == 0:
                 return False
             stream.seek(-1, os.SEEK_END)
@@ -122,9 +134,10 @@ class RecordWriter:
         self._size = 0
         self.count = 0
         try:
-            if path.exists() and has_torn_tail(path):
+            if path.is_file() and has_torn_tail(path):
                 raise input_error("replay.record_torn", where=str(path))
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+            self._file = os.open(path, flags, 0o644)
             self._size = os.fstat(self._file).st_size
         except OSError as error:
             raise disk_error(error, path) from error
@@ -174,15 +187,16 @@ class RecordWriter:
 
 def _contradiction(record: RequestRecord) -> str | None:
     """What makes a well-typed record impossible, as field and value; None when nothing does."""
-    for name in _TIMES:
-        value = getattr(record, name)
-        if value is not None and not math.isfinite(value):
+    ends = [("chunk_s", at) for at in (*record.chunk_s[:1], *record.chunk_s[-1:])]  # the rest lies between
+    for name, value in [*((name, getattr(record, name)) for name in _TIMES), *ends]:
+        if value is not None and not abs(value) <= MAX_TIME_S:
             return f"{name}={value}"
     if any(later < earlier for earlier, later in pairwise(record.chunk_s)):
         return "chunk_s descends"
-    for name in _COUNTS:
-        count = getattr(record, name)
-        if count is not None and count < 0:
+    # A server whose running total falls gives a negative difference: odd, and kept as it was seen.
+    tokens = [("chunk_tokens", abs(count)) for count in record.chunk_tokens or ()]
+    for name, count in [*((name, getattr(record, name)) for name in _COUNTS), *tokens]:
+        if count is not None and not 0 <= count <= MAX_COUNT:
             return f"{name}={count}"
     if record.chunk_tokens is not None and len(record.chunk_tokens) != len(record.chunk_s):
         return f"len(chunk_tokens)={len(record.chunk_tokens)}, len(chunk_s)={len(record.chunk_s)}"

@@ -59,7 +59,7 @@ def _task(task: str, version: str, scored: list[tuple[PointView, EvalPanel]], t:
         BarLine(
             capital(point.label),
             "",
-            score_bar(panel.score, panel.stderr),
+            share_bar(None, "") if panel.absent_because is not None else score_bar(panel.score, panel.stderr),
             panel.text,
         )
         for point, panel in scored

@@ -34,6 +34,7 @@ class LoopFigures:
     loop_lag_p99_s: float | None = None
     clock_jump_s: float | None = None
     """Largest step of the wall clock against the monotonic one; None when it stayed within its tolerance."""
+    loop_lag_max_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,14 @@ def _facts(inputs: RowInputs) -> Facts:
             usage=_a_share(usage_share),
             engine=_a_share(engine_share),
         ),
-        client=ClientHealth(loop.loop_lag_p50_s, loop.loop_lag_p99_s, loop.cpu_s, loop.chunks, limited),
+        client=ClientHealth(
+            loop.loop_lag_p50_s,
+            loop.loop_lag_p99_s,
+            loop.cpu_s,
+            loop.chunks,
+            limited,
+            loop.loop_lag_max_s,
+        ),
         evals=tuple(inputs.evals),
         expected_evals=tuple(inputs.expected_evals),
         other_runs=tuple(inputs.other_runs),

@@ -18,6 +18,8 @@ from servemark.replay.record import RequestRecord
 from servemark.results.row import CacheFigures, ClientHealth, Counts, Warned
 
 LOOP_LAG_LIMIT_S = 0.005
+PAUSE_LIMIT_S = 1.0
+"""A loop this late was not busy but stopped; one such gap among thousands of samples is in no p99."""
 CPU_SHARE_LIMIT = 0.9
 FEW_REQUESTS = 20
 """Below this many requests nearest-rank p95 (and so p99) is simply the slowest request: ceil(0.95 n) = n."""
@@ -87,6 +89,14 @@ def client_limited(facts: Facts) -> Warned | None:
             "cpu_limit_percent": _percent(CPU_SHARE_LIMIT),
         },
     )
+
+
+def client_paused(facts: Facts) -> Warned | None:
+    """The client stood still for a while: what arrived meanwhile got its time only afterwards."""
+    pause_s = facts.client.loop_lag_max_s
+    if pause_s is None or pause_s <= PAUSE_LIMIT_S:
+        return None
+    return Warned("client_paused", {"pause_s": round(pause_s, 3), "limit_s": PAUSE_LIMIT_S})
 
 
 def few_requests(facts: Facts) -> Warned | None:
@@ -239,7 +249,7 @@ def eval_incomplete(facts: Facts) -> Warned | None:
     """An expected accuracy task is missing, ran fewer items than planned, or left items unanswered."""
     scored = {score.task: score for score in facts.evals}
     missing = [task for task in facts.expected_evals if task not in scored]
-    short = [s for s in facts.evals if s.n < s.expected_n or s.unanswered]
+    short = [s for s in facts.evals if s.n < s.expected_n or s.unanswered or not s.answered]
     if not missing and not short:
         return None
     answered = sum(s.n - s.unanswered for s in facts.evals)
@@ -290,6 +300,7 @@ def engine_restarted(facts: Facts) -> Warned | None:
 
 DOUBTS: tuple[Callable[[Facts], Warned | None], ...] = (
     engine_restarted,
+    client_paused,
     client_limited,
     failed_requests,
     few_requests,

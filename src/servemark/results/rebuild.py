@@ -17,10 +17,7 @@ from servemark.replay.record import RequestRecord
 from servemark.replay.records_io import read_records
 from servemark.results import measures
 from servemark.results.row import ResultRow
-from servemark.results.serialize import row_to_json
-
-REQUESTS_NAME = "requests.jsonl"
-EVALS_NAME = "evals.json"
+from servemark.results.serialize import EVALS_NAME, REQUESTS_NAME, row_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +69,16 @@ def _scores(tasks: Sequence[TaskOutcome]) -> list[dict[str, Any]]:
     found = []
     for task in tasks:
         n, correct = task.score.expected_n, sum(sample.correct for sample in task.samples)
+        answered = sum(sample.extracted is not None for sample in task.samples)
+        score = correct / n if n else None
         found.append(
-            {"task": task.score.task, "correct": correct, "n": n, "score": correct / n if n else None}
+            {
+                "task": task.score.task,
+                "correct": correct,
+                "n": n,
+                "score": score,
+                "unanswered": n - answered,
+            }
         )
     return found
 

@@ -53,6 +53,8 @@ class ClientHealth:
     cpu_s: float
     chunks: int
     limited: bool
+    loop_lag_max_s: float | None = None
+    """The longest time that the client itself stood still; None in rows from before it was kept."""
 
     @property
     def cpu_us_per_chunk(self) -> float | None:

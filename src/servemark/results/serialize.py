@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import stat
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,10 +20,17 @@ from servemark.results.errors import bad_file
 from servemark.results.row import ROW_SCHEMA, ResultRow
 
 RESULT_NAME = "result.json"
+MANIFEST_NAME = "manifest.json"
+REQUESTS_NAME = "requests.jsonl"
+EVALS_NAME = "evals.json"
 MAX_RESULT_BYTES = 32 * 2**20
 """A row is a few kB; a file far above that is not one, and is not read into memory."""
 
 SHA_KEY = "row_sha256"
+MAX_CONCURRENCY = 10**6
+MAX_COUNT = 2**53 - 1
+"""Above it a count is no longer exact once it has been through a double, and nothing real comes near."""
+MAX_TOKENS = 2**63
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """Schema number n -> function that turns the JSON of a row of schema n into that of n + 1."""
@@ -88,13 +96,43 @@ def _upgrade(plain: dict[str, Any], where: Path | str) -> dict[str, Any]:
 def row_from_json(plain: Mapping[str, Any], where: Path | str = RESULT_NAME) -> ResultRow:
     """A typed row from JSON values of any schema up to the present one; unknown extra fields are ignored.
 
-    The hash is not checked here. `where` names the source in errors. Raises ServemarkError (layer results).
+    The hash is not checked here; that counts are within what can be is. `where` names the source in errors.
+    Raises ServemarkError (layer results).
     """
     upgraded = _upgrade(dict(plain), where)
     try:
-        return msgspec.convert(upgraded, ResultRow)
-    except (msgspec.ValidationError, RecursionError) as error:
+        row = msgspec.convert(upgraded, ResultRow)
+    except (msgspec.ValidationError, RecursionError, OverflowError) as error:
         raise bad_file("not_a_row", where, reason=str(error)) from error
+    reason = _impossible(row)
+    if reason is not None:
+        raise bad_file("not_a_row", where, reason=reason)
+    return row
+
+
+def _impossible(row: ResultRow) -> str | None:
+    """The first count of a well-typed row that cannot be, as field and value; None when all can."""
+    if not 1 <= row.concurrency <= MAX_CONCURRENCY:
+        return f"concurrency={row.concurrency}"
+    counts: list[tuple[str, int]] = [
+        ("gpus_deployed", row.gpus_deployed),
+        ("stalls", row.stalls),
+        ("client.chunks", row.client.chunks),
+    ]
+    counts += [(f"counts.{each.name}", getattr(row.counts, each.name)) for each in fields(row.counts)]
+    counts += [(f"distributions.{name}.n", each.n) for name, each in row.distributions.items()]
+    for place, score in enumerate(row.evals):
+        for name in ("n", "expected_n", "correct", "unanswered", "truncated"):
+            counts.append((f"evals.{place}.{name}", getattr(score, name)))
+        if score.correct > score.n:
+            return f"evals.{place}.correct={score.correct} > n={score.n}"
+    for name, count in counts:
+        if not 0 <= count <= MAX_COUNT:
+            return f"{name}={count}"
+    for name, total in row.tokens.items():
+        if total is not None and not 0 <= total <= MAX_TOKENS:
+            return f"tokens.{name}={total}"
+    return None
 
 
 def decode_json(data: bytes | str, where: Path | str) -> dict[str, Any]:
@@ -142,22 +180,35 @@ def check_files(folder: Path, row: ResultRow) -> None:
 
     An entry with `"prefix": true` covers the first `bytes` bytes: a log that several points share goes on
     growing after a point's result is written. Raises ServemarkError naming the first file that is missing,
-    changed, or named outside the run folder.
+    changed, or named outside the run folder, or that the row must list and does not.
     """
     for name, entry in row.files.items():
         path = _inside(folder, name)
-        if not path.is_file():
-            raise bad_file("file_missing", folder, file=name)
         covered = entry.get("bytes") if entry.get("prefix") is True else None
         try:
-            size = path.stat().st_size
+            info = path.stat()
+            if not stat.S_ISREG(info.st_mode):  # a pipe might never end
+                raise bad_file("file_missing", folder, file=name)
+            size = info.st_size
             found = _prefix_sha256(path, covered) if isinstance(covered, int) else sha256_file(path)
+        except FileNotFoundError as error:
+            raise bad_file("file_missing", folder, file=name) from error
         except OSError as error:
             raise bad_file("unreadable", path, reason=error.strerror or str(error)) from error
         if entry.get("sha256") != found:
             values = {"bytes": size, "stated_bytes": entry.get("bytes")}
             stated = str(entry.get("sha256"))[:16]
             raise bad_file("file_changed", folder, file=name, stated=stated, found=found[:16], **values)
+    for name in _evidence(row):
+        if name not in row.files or row.files[name].get("prefix") is True:
+            raise bad_file("file_unlisted", folder / RESULT_NAME, file=name)
+
+
+def _evidence(row: ResultRow) -> tuple[str, ...]:
+    """Files without which the figures of a row rest on nothing; a partial run may lack some."""
+    if row.status != "complete":
+        return ()
+    return (MANIFEST_NAME, REQUESTS_NAME, *((EVALS_NAME,) if row.evals else ()))
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -166,7 +217,11 @@ def _inside(folder: Path, name: str) -> Path:
     if pure.is_absolute() or ".." in pure.parts or not pure.parts or "\\" in name or "\0" in name:
         raise bad_file("file_outside", folder / RESULT_NAME, file=name)
     path = folder / pure
-    if not path.resolve().is_relative_to(folder.resolve()):
+    try:
+        inside = path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError) as error:  # links in a ring are a RuntimeError up to Python 3.12
+        raise bad_file("unreadable", path, reason=str(error)) from error
+    if not inside:
         raise bad_file("file_outside", folder / RESULT_NAME, file=name)
     return path
 
@@ -188,8 +243,11 @@ def read_result(path: Path, *, verify_files: bool = True) -> ResultRow:
 
     Raises ServemarkError (layer results, exit code 2) that names the file at fault.
     """
-    if path.is_dir():
-        path = path / RESULT_NAME
+    try:
+        if path.is_dir():
+            path = path / RESULT_NAME
+    except OSError as error:
+        raise bad_file("unreadable", path, reason=error.strerror or str(error)) from error
     row = row_from_json(verified_json(read_bounded(path), path), path)
     if verify_files:
         check_files(path.parent, row)

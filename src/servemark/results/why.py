@@ -19,16 +19,17 @@ from servemark.metrics.percentiles import rank
 from servemark.metrics.registry import FLIPPED, Kind
 from servemark.replay.record import RequestRecord
 from servemark.results import measures
-from servemark.results.rebuild import EVALS_NAME, REQUESTS_NAME, Raw, read_raw, rebuild
+from servemark.results.errors import bad_file
+from servemark.results.rebuild import Raw, read_raw, rebuild
 from servemark.results.row import ResultRow
-from servemark.results.serialize import RESULT_NAME
+from servemark.results.serialize import EVALS_NAME, MANIFEST_NAME, REQUESTS_NAME, RESULT_NAME
 from servemark.results.written import written
 
 TIME_GRAIN_S = 2e-6
 """Raw times are kept to the microsecond, so a difference of two may be off by this much."""
+MAX_REASON = 200
 MAX_LINES = 20
 """A longer list of line numbers helps nobody; how many there are is always said."""
-MANIFEST_NAME = "manifest.json"
 _FROM_MANIFEST = {
     "concurrency": "concurrency",
     "gpus_deployed": "declared.gpus",
@@ -74,11 +75,25 @@ class Why:
 def explain(run_folder: Path, row: ResultRow, address: Address | str, lang: str | None = None) -> Why:
     """Lead one figure of `row` back to the files of `run_folder`, in `lang`.
 
-    Raises ServemarkError for text that is no address (exit code 2) and for a raw file that is missing or
-    damaged.
+    Raises ServemarkError for text that is no address (exit code 2), for a raw file that is missing or damaged,
+    and for one that contradicts the row so far that the figure cannot be led back to it.
     """
     chosen = parse(address) if isinstance(address, str) else address
     raw = read_raw(run_folder, row)
+    try:
+        return _explained(chosen, raw, lang)
+    except (
+        ArithmeticError,
+        ValueError,
+    ) as error:  # figures that no formula is made for: not what was measured
+        reason = str(error)[:MAX_REASON]
+        raise bad_file(
+            "contradicted", run_folder / REQUESTS_NAME, metric=str(chosen), reason=reason
+        ) from error
+
+
+def _explained(chosen: Address, raw: Raw, lang: str | None) -> Why:
+    """`explain` once the raw files are read. ArithmeticError or ValueError: they do not fit the row."""
     reading = read(raw.stored, chosen)
     rebuilt = rebuild(raw)
     again = None if chosen.metric.field in _FROM_MANIFEST else read(rebuilt, chosen).value

@@ -16,6 +16,7 @@ from servemark.base.home import Home
 from servemark.evals.io import write_evals
 from servemark.launch.engines.protocol import EngineIdentity
 from servemark.plan.points import Point
+from servemark.replay.record import RequestRecord
 from servemark.replay.records_io import read_records
 from servemark.results.build import LoopFigures, RowInputs, build_row
 from servemark.results.row import ResultRow
@@ -71,8 +72,24 @@ class MetricsSampler:
 
 
 def observed(identity: EngineIdentity) -> dict[str, object]:
-    """What ran, read from what ran: engine, host, packages."""
-    return {"engine": asdict(identity), "host": host_facts(), "packages": package_versions()}
+    """What ran, read from what ran: engine, host, packages; facts that are declared too stand under that name."""
+    facts: dict[str, object] = {
+        "engine": asdict(identity),
+        "host": host_facts(),
+        "packages": package_versions(),
+    }
+    details = identity.details
+    precision, slots, per_slot = (details.get(k) for k in ("model_ftype", "slots", "ctx_tokens_per_slot"))
+    if isinstance(precision, str):
+        facts["precision"] = precision.lower()
+    args: dict[str, object] = {}
+    if isinstance(slots, int):
+        args["parallel"] = slots
+        if isinstance(per_slot, int):
+            args["ctx-size"] = slots * per_slot
+    if args:
+        facts["engine_args"] = args
+    return facts
 
 
 def hashes(folder: RunFolder) -> dict[str, dict[str, object]]:
@@ -107,7 +124,6 @@ def finish(  # noqa: PLR0917 - all that a row is made from
     if request.tasks:
         write_evals(folder.file("evals.json"), measured.evals)
     files = hashes(folder)
-    loop = measured.loop
     # Read back: the row is made from exactly what is kept, to the last digit.
     records = [record for _, record in read_records(folder.file("requests.jsonl"))]
     inputs = RowInputs(
@@ -128,13 +144,7 @@ def finish(  # noqa: PLR0917 - all that a row is made from
         gpus_deployed=request.choice.deployment.gpus_total,
         planned_requests=request.workload.requests,
         records=records,
-        loop=LoopFigures(
-            cpu_s=loop.health.cpu_s,
-            chunks=sum(len(r.chunk_s) for r in records if r.phase == "measured"),
-            loop_lag_p50_s=loop.health.lag_p50_s,
-            loop_lag_p99_s=loop.health.lag_p99_s,
-            clock_jump_s=measured.clock_jump_s,
-        ),
+        loop=_loop_figures(measured, records),
         counters_before=measured.counters_before,
         counters_after=measured.counters_after,
         theoretical=theory.tokens,
@@ -149,6 +159,21 @@ def finish(  # noqa: PLR0917 - all that a row is made from
     row = build_row(inputs)
     write_result(folder.file("result.json"), row)
     return row
+
+
+def _loop_figures(measured: Measured, records: Sequence[RequestRecord]) -> LoopFigures:
+    """The client's own state over the window."""
+    if measured.loop is None:
+        raise RuntimeError("the point was not measured")
+    health = measured.loop.health
+    return LoopFigures(
+        cpu_s=health.cpu_s,
+        chunks=sum(len(r.chunk_s) for r in records if r.phase == "measured"),
+        loop_lag_p50_s=health.lag_p50_s,
+        loop_lag_p99_s=health.lag_p99_s,
+        loop_lag_max_s=health.lag_max_s,
+        clock_jump_s=measured.clock_jump_s,
+    )
 
 
 def ingest(home: Home, row: ResultRow, folder: Path) -> ServemarkError | None:

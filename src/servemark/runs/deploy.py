@@ -69,14 +69,18 @@ class LiveEngine:
         self.phases_s["launch"] = time.monotonic() - begun
         self.view.phase("ready", None)
         budget = self.request.choice.deployment.ready_budget_s
-        self.phases_s["ready"] = self.launcher.wait_ready(
-            self.worker,
-            self.adapter,
-            self.engine_request,
-            budget,
-            on_tick=lambda tick: self.view.waiting(tick.elapsed_s, budget),
-            cancelled=lambda: self.interrupts.requested,
-        )
+        try:
+            self.phases_s["ready"] = self.launcher.wait_ready(
+                self.worker,
+                self.adapter,
+                self.engine_request,
+                budget,
+                on_tick=lambda tick: self.view.waiting(tick.elapsed_s, budget),
+                cancelled=lambda: self.interrupts.requested,
+            )
+        except ServemarkError:
+            self.interrupts.check()  # a signal is the cause then, whatever the launcher saw
+            raise
         self.interrupts.check()
 
     def restart(self) -> None:
@@ -136,6 +140,20 @@ class LiveEngine:
             return ask()
         except ServemarkError as error:
             raise self.exited() or error from error
+
+
+def check_deployment(request: LineRequest, adapter: EngineAdapter) -> None:
+    """Everything that can be said of the recipe's role without starting it: arguments, environment, model file.
+
+    Raises ServemarkError with the role's position.
+    """
+    role = request.choice.deployment.roles[0]
+    model = request.choice.deployment.model_path
+    try:
+        adapter.command(EngineRequest(model, "check", "127.0.0.1", request.port or 1, role.args, role.env))
+    except ServemarkError as error:
+        error.where = error.where or str(role.at)
+        raise
 
 
 def require_fits(request: LineRequest, limit: int | None, template: TemplateTokens) -> None:

@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,11 +26,15 @@ from types import TracebackType
 
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.base.files import disk_error, make_folder, write_atomic
-from servemark.results.serialize import read_result
+from servemark.results.serialize import read_bounded, read_result
 
 MANIFEST_SCHEMA = 1
 FAILURE_SCHEMA = 1
 LIVE_LOG = "logs/engine.live.log"
+RESERVE = ".reserve"
+RESERVE_BYTES = 8192
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}\Z")
+"""What a line's id may look like; a folder from elsewhere must not name a path with it."""
 
 
 class RunState(StrEnum):
@@ -77,6 +82,7 @@ class RunFolder:
         folder = cls(path, fd)
         try:
             write_json(path / "manifest.json", {"schema": MANIFEST_SCHEMA, **manifest})
+            write_atomic(path / RESERVE, b"\0" * RESERVE_BYTES)  # room to say why, on a disk that fills up
         except ServemarkError:
             folder.close()
             shutil.rmtree(path, ignore_errors=True)  # without a manifest it is no run
@@ -111,8 +117,19 @@ class RunFolder:
             "values": {name: _plain(value) for name, value in error.values.items()},
             "at_utc": at_utc,
         }
+        self.release_reserve()
         with contextlib.suppress(ServemarkError):
             write_json(self.path / "failure.json", body)
+
+    def release_reserve(self) -> None:
+        """Give back the room that was kept for a failure's reason."""
+        with contextlib.suppress(OSError):
+            self.file(RESERVE).unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Take away a run that never started."""
+        self.close()
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def share_log(self, source: Path) -> None:
         """Let the log of the engine that serves several points appear here while it grows."""
@@ -134,10 +151,12 @@ class RunFolder:
             raise disk_error(error, target) from error
 
     def drop_live_log(self) -> None:
-        """Take away the growing file of a point that has its settled one. Call when the engine has ended."""
-        if self.file("logs/engine.log").exists():
-            with contextlib.suppress(OSError):
+        """Settle the growing file, or take it away where there is a settled one. Call when the engine has ended."""
+        with contextlib.suppress(OSError):
+            if self.file("logs/engine.log").exists():
                 self.file(LIVE_LOG).unlink(missing_ok=True)
+            else:
+                self.file(LIVE_LOG).replace(self.file("logs/engine.log"))
 
 
 def write_json(path: Path, value: object) -> None:
@@ -151,10 +170,22 @@ def _plain(value: object) -> object:
 
 def inspect(path: Path) -> RunInfo:
     """Read a run's state from its folder. Never raises for a folder in whatever condition."""
+    try:
+        return _inspected(path)
+    except (OSError, RuntimeError):  # no permission, a loop of links
+        return RunInfo(path.name, path, RunState.DAMAGED, None, None)
+
+
+def _inspected(path: Path) -> RunInfo:
     manifest, bad_manifest = _load(path / "manifest.json")
     failure, bad_failure = _load(path / "failure.json")
     state = RunState.DIED
-    if bad_manifest or bad_failure:
+    if (
+        bad_manifest
+        or bad_failure
+        or manifest is None
+        or not _NAME.match(str(manifest.get("line_id", path.name)))
+    ):
         state = RunState.DAMAGED
     elif (path / "result.json").exists():
         state = RunState.COMPLETE if _sound(path) else RunState.DAMAGED
@@ -162,6 +193,8 @@ def inspect(path: Path) -> RunInfo:
         state = RunState.INTERRUPTED if failure.get("layer") == Layer.INTERRUPT else RunState.FAILED
     elif _locked(path / "lock"):
         state = RunState.RUNNING
+    elif (path / "result.json").exists():  # it ended between the two looks
+        state = RunState.COMPLETE if _sound(path) else RunState.DAMAGED
     return RunInfo(path.name, path, state, manifest, failure)
 
 
@@ -176,10 +209,10 @@ def _sound(path: Path) -> bool:
 def _load(path: Path) -> tuple[dict[str, object] | None, bool]:
     """(content, damaged?); (None, False) when there is no such file."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None, False
-    except (OSError, ValueError, RecursionError):
+        if not path.exists():
+            return None, False
+        value = json.loads(read_bounded(path))
+    except (OSError, ValueError, RecursionError, RuntimeError, ServemarkError):
         return None, True
     return (value, False) if isinstance(value, dict) else (None, True)
 
@@ -198,12 +231,20 @@ def _locked(path: Path) -> bool:
     return False
 
 
+def _is_run(path: Path) -> bool:
+    """A folder that a run made, in whatever condition it is now."""
+    try:
+        return any((path / name).exists() for name in ("manifest.json", "result.json", "lock"))
+    except OSError:
+        return True  # not readable: told as damaged rather than left out
+
+
 def list_runs(runs: Path, newest: int | None = None) -> list[RunInfo]:
     """All runs below `<home>/runs`, oldest first (run ids begin with the time), or only the `newest` ones."""
     if not runs.is_dir():
         return []
     try:
-        folders = sorted(p for p in runs.iterdir() if (p / "manifest.json").exists())
+        folders = sorted(p for p in runs.iterdir() if _is_run(p))
     except OSError as error:
         raise disk_error(error, runs) from error
     return [inspect(folder) for folder in (folders if newest is None else folders[-newest:])]

@@ -17,7 +17,7 @@ from servemark.replay.records_io import RecordWriter
 from servemark.results.row import ResultRow
 from servemark.results.serialize import signed_json
 from servemark.runs.collect import MetricsSampler, finish, ingest
-from servemark.runs.deploy import LiveEngine, require_fits
+from servemark.runs.deploy import LiveEngine, check_deployment, require_fits
 from servemark.runs.folder import LIVE_LOG, RunFolder, RunState, list_runs
 from servemark.runs.interrupts import Interrupts
 from servemark.runs.manifest import manifest, new_line_id, run_id, utc_now
@@ -75,6 +75,7 @@ def run_line(request: LineRequest, home: Home, view: RunView) -> LineOutcome:
     """
     adapter = get_adapter(request.choice.deployment.engine)
     adapter.check_installed()
+    check_deployment(request, adapter)
     line_id = new_line_id(request.choice.arm.key)
     line = _Line(request, home, view, LineOutcome(line_id), Interrupts())
     with contextlib.ExitStack() as stack:
@@ -115,8 +116,9 @@ def _make_folders(line: _Line, stack: contextlib.ExitStack) -> None:
         path = line.home.runs / run_id(line.outcome.line_id, point.concurrency)
         try:
             folder = RunFolder.create(path, content)
-        except ServemarkError as error:
-            _fail_rest(line, error)
+        except ServemarkError:
+            for made in line.folders.values():
+                made.discard()
             raise
         stack.callback(folder.close)
         line.folders[point.concurrency] = folder
@@ -167,6 +169,7 @@ def _one_point(
     line.view.phase("collect", point.concurrency)
     _note_others(line)
     folder.settle_log(engine.log_path)
+    folder.release_reserve()
     row = finish(
         line.request,
         folder,
@@ -193,6 +196,9 @@ def _fail_rest(line: _Line, error: ServemarkError) -> None:
     """Every point without a result learns why; the first of them is the one that met the fault."""
     line.outcome.error = error
     now = utc_now()
+    failed = [f for f in line.folders.values() if f.path not in line.outcome.done]
+    if failed and "log" in error.values:  # the growing log is settled there when the engine has ended
+        error.values["log"] = str(failed[0].file("logs/engine.log"))
     for concurrency, folder in line.folders.items():
         if folder.path not in line.outcome.done:
             folder.fail(error, now)

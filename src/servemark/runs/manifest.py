@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from datetime import UTC, datetime
 
@@ -21,7 +22,8 @@ def utc_now() -> str:
 def new_line_id(arm: str) -> str:
     """Sorts by time; four random hex digits keep two lines of one second apart."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return f"{stamp}-{arm[:60]}-{secrets.token_hex(2)}"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", arm).strip("-.")[:60] or "arm"
+    return f"{stamp}-{name}-{secrets.token_hex(2)}"
 
 
 def run_id(line_id: str, concurrency: int) -> str:

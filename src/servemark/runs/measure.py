@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from servemark.base.errors import Layer, ServemarkError
 from servemark.evals.runner import EvalSample, TaskOutcome, run_task
@@ -66,9 +67,14 @@ class _Silence:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.timeouts = 0
+        self.ok = 0
+        self.last_bad: RequestRecord | None = None
 
     def note(self, record: RequestRecord) -> None:
         """One more request ended."""
+        if record.phase == "measured":
+            self.ok += record.outcome == "ok"
+            self.last_bad = self.last_bad if record.outcome == "ok" else record
         if record.outcome == "timeout":
             self.timeouts += 1
         elif record.outcome == "ok":
@@ -102,11 +108,12 @@ async def _measure(job: PointJob) -> Measured:
         async with _watched(job, stop, silence):
             begun = time.monotonic()
             job.view.phase("warmup", job.concurrency)
-            await _warm_up(job, client, sink)
+            await _stoppable(_warm_up(job, client, sink), stop, 4 * bench.idle_timeout_s)
             out.phases_s["warmup"] = time.monotonic() - begun
             _raise_if_ended(job, silence)
             await _window(job, client, sink, stop, out)
             _raise_if_ended(job, silence)
+            _raise_if_none_ok(job, silence)
             begun = time.monotonic()
             for task in job.request.tasks:
                 job.view.phase("evals", job.concurrency)
@@ -193,6 +200,20 @@ async def _evaluate(
         return await run_task(task, send, concurrency, on_item, ended)
 
 
+async def _stoppable(work: Coroutine[Any, Any, None], stop: StopSignal, limit_s: float) -> None:
+    """Do something that has no stop of its own until it is done, is stopped, or has taken too long."""
+    task = asyncio.ensure_future(work)
+
+    def give_up() -> None:
+        task.cancel()
+
+    with stop.watched(give_up):
+        await asyncio.wait({task}, timeout=limit_s)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
 @contextlib.asynccontextmanager
 async def _watched(job: PointJob, stop: StopSignal, silence: _Silence) -> AsyncIterator[None]:
     """While inside: a dead or silent engine, or a signal, stops whatever is being sent."""
@@ -212,6 +233,20 @@ async def _watched(job: PointJob, stop: StopSignal, silence: _Silence) -> AsyncI
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+def _raise_if_none_ok(job: PointJob, seen: _Silence) -> None:
+    """A window in which nothing was answered measures nothing."""
+    bad = seen.last_bad
+    if seen.ok == 0 and bad is not None:
+        raise ServemarkError(
+            "runs.none_answered",
+            Layer.ENGINE,
+            outcome=bad.outcome,
+            kind=bad.error_kind or "-",
+            detail=(bad.error_detail or "-")[:200],
+            log=str(job.engine.log_path),
+        )
 
 
 def _raise_if_ended(job: PointJob, silence: _Silence) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from servemark.base.errors import ServemarkError, input_error
 from servemark.base.files import sha256_file
+from servemark.catalog.deployment import Deployment
+from servemark.catalog.nodes import errors_of, problems_error
 from servemark.catalog.selector import parse_selector
+from servemark.catalog.suite import Suite
 from servemark.catalog.yaml_nodes import read_yaml
 from servemark.evals.registry import find_task
 from servemark.evals.tasks import EvalTask
 from servemark.plan.points import Choice, Point, choose, points
-from servemark.traces.chains import DEFAULT_THINK_SCALE, mooncake_workload
 from servemark.traces.generator import generate
 from servemark.traces.recipe import AgenticRecipe, recipe_problems
 from servemark.traces.theory import TheoreticalHit, theoretical_hit
@@ -99,8 +101,9 @@ def _one_local_worker(choice: Choice) -> None:
 
 
 def _workload(choice: Choice, options: RunOptions) -> tuple[Workload, dict[str, dict[str, object]]]:
-    bench = choice.deployment.benchmark
     if options.trace is not None:
+        from servemark.traces.chains import DEFAULT_THINK_SCALE, mooncake_workload  # noqa: PLC0415 - msgspec is slow
+
         think = DEFAULT_THINK_SCALE if options.scale_think is None else options.scale_think
         workload = mooncake_workload(
             options.trace,
@@ -109,22 +112,37 @@ def _workload(choice: Choice, options: RunOptions) -> tuple[Workload, dict[str, 
             think_scale=think,
         )
         return workload, {options.trace.name: _hashed(options.trace)}
+    recipe, hashes = _generator_recipe(choice.suite, choice.deployment)
+    if options.scale_think is not None:
+        recipe = replace(recipe, think_scale=options.scale_think)
+    return generate(recipe), hashes
+
+
+def suite_scenario(suite: Suite, deployment: Deployment) -> dict[str, object]:
+    """The scenario of a recipe that names its own workload, without any option: what `plan` shows and `run` runs."""
+    cold = deployment.benchmark.cache_state == "cold"
+    recipe, _ = _generator_recipe(suite, deployment)
+    return scenario_of(generate(recipe), "none" if cold else "session", cold)
+
+
+def _generator_recipe(
+    suite: Suite, deployment: Deployment
+) -> tuple[AgenticRecipe, dict[str, dict[str, object]]]:
+    bench = deployment.benchmark
     if bench.workload is None:
         raise input_error("runs.no_workload", where=str(bench.at))
-    path = choice.suite.file(bench.workload, str(bench.at))
-    shown = choice.suite.shown(path)
+    path = suite.file(bench.workload, str(bench.at))
+    shown = suite.shown(path)
     node, problems = read_yaml(path, shown)
-    if problems:
-        raise problems[0].error()
+    faults = errors_of(problems)
+    if faults:
+        raise problems_error(faults)
     plain = node.plain()
     content = plain if isinstance(plain, dict) else {}
     wrong = recipe_problems(content, shown)
     if wrong:
         raise wrong[0] if len(wrong) == 1 else _together(wrong)
-    recipe = AgenticRecipe.from_mapping(content, shown)
-    if options.scale_think is not None:
-        recipe = replace(recipe, think_scale=options.scale_think)
-    return generate(recipe), {shown: _hashed(path)}
+    return AgenticRecipe.from_mapping(content, shown), {shown: _hashed(path)}
 
 
 def _together(wrong: list[ServemarkError]) -> ServemarkError:

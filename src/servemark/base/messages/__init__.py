@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 import locale
 import os
+import re
 from functools import cache
 from pathlib import Path
 
+from servemark.base.printable import printable
+
 LANGUAGES = ("en", "zh")
+_ROOM = re.compile(r"[a-z_]{1,40}\Z")
 _chosen: list[str] = []
 
 
@@ -56,10 +60,19 @@ def text(key: str, lang: str | None = None, /, **values: object) -> str:
 def find_text(key: str, lang: str | None = None, /, **values: object) -> str | None:
     """As `text`, but None for a key nobody wrote."""
     room = key.split(".", 1)[0]
+    if not _ROOM.match(room):
+        return None  # a key out of a file may try to name a path
     chosen = lang or current_language()
     found = catalogue(chosen, room).get(key)
     if found is None:
         found = catalogue("en", room).get(key)
     if found is None:
         return None
-    return found.format(**values) if values else found
+    if not values:
+        return found
+    # Values may come from anywhere; what steers a terminal is written out.
+    safe = {
+        k: printable(v) if isinstance(v, str) else printable(str(v)) if isinstance(v, Path) else v
+        for k, v in values.items()
+    }
+    return found.format(**safe)

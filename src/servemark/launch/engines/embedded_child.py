@@ -16,6 +16,7 @@ import signal
 import stat
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,22 @@ def _report(module: Any) -> str:  # noqa: ANN401 - a C extension module
     )
 
 
+def _let_log_drain() -> None:
+    """Wait until the log has been still for 0.3 s, at most 3 s.
+
+    llama.cpp writes its log from a thread of its own; an exit right after a failure would lose the lines
+    that say why, which a busy machine shows now and then.
+    """
+    size, still = -1, 0
+    for _ in range(60):
+        now = os.fstat(2).st_size
+        still = still + 1 if now == size else 0
+        if still == 6:
+            return
+        size = now
+        time.sleep(0.05)
+
+
 def main() -> None:
     """Serve until killed."""
     config = json.loads(sys.argv[1])
@@ -79,6 +96,7 @@ def main() -> None:
     try:
         server = xllamacpp.Server(params)
     except RuntimeError as error:
+        _let_log_drain()
         sys.exit(f"error: {error}")
     print("servemark: serving on", server.listening_address, flush=True)
     while True:

@@ -64,7 +64,8 @@ class EngineAdapter(Protocol):
         heavy."""
 
     def command(self, request: EngineRequest) -> EngineCommand:
-        """argv and env for one worker; raises ServemarkError for a model file that is missing or truncated."""
+        """argv and env for one worker; raises ServemarkError for a model file that is missing or
+        truncated."""
 
     def ready(self, base_url: str, request: EngineRequest) -> bool:
         """True when *this* worker (not another server on its port) answers and can serve the model."""

@@ -1,0 +1,166 @@
+"""`servemark preflight`: is this host ready for an arm, and which of many nodes is the odd one out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from servemark.base.errors import input_error
+from servemark.base.messages import text
+from servemark.cli.options import Verb, language
+
+if TYPE_CHECKING:
+    from servemark.preflight.facts import HostFacts
+    from servemark.preflight.finding import Finding
+    from servemark.preflight.needs import Needs
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The command line, beyond the arm."""
+
+    disks: tuple[str, ...]
+    mooncake: tuple[Path, ...]
+    probe_memory: str | None
+    probe_store: bool
+    store_size: str
+    as_json: bool
+
+
+@click.command(cls=Verb)
+@click.argument("selector", required=False)
+@click.option("--role", metavar="ROLE", help="preflight.option.role")
+@click.option("--probe-memory", metavar="SIZE", help="preflight.option.probe_memory")
+@click.option("--probe-store", is_flag=True, help="preflight.option.probe_store")
+@click.option(
+    "--store-size", metavar="SIZE", default="256MiB", show_default=True, help="preflight.option.store_size"
+)
+@click.option("--disk", "disks", multiple=True, metavar="DIR", help="preflight.option.disk")
+@click.option(
+    "--mooncake",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="preflight.option.mooncake",
+)
+@click.option(
+    "--merge", multiple=True, type=click.Path(path_type=Path), metavar="FILE", help="preflight.option.merge"
+)
+@click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="[FILE]...")
+@click.option("--json", "as_json", is_flag=True, help="cli.option.json")
+@language
+def preflight(
+    selector: str | None,
+    role: str | None,
+    merge: tuple[Path, ...],
+    more: tuple[str, ...],
+    **options: object,
+) -> int:
+    """Text comes from the catalogue."""
+    asked = _asked(options)
+    if merge:
+        files = [*merge, *(Path(one) for one in (selector, *more) if one)]
+        return _merge(files, role, asked)
+    if more:
+        raise click.UsageError(text("cli.usage_extra", None, extra=" ".join(more)))
+    return _here(selector, role, asked)
+
+
+def _asked(options: dict[str, object]) -> Asked:
+    memory, disks, mooncake = options["probe_memory"], options["disks"], options["mooncake"]
+    return Asked(
+        disks=tuple(str(one) for one in disks) if isinstance(disks, tuple) else (),
+        mooncake=tuple(one for one in mooncake if isinstance(one, Path))
+        if isinstance(mooncake, tuple)
+        else (),
+        probe_memory=memory if isinstance(memory, str) else None,
+        probe_store=bool(options["probe_store"]),
+        store_size=str(options["store_size"]),
+        as_json=bool(options["as_json"]),
+    )
+
+
+def _here(selector: str | None, role: str | None, asked: Asked) -> int:
+    from servemark.cli.preflight_view import report_lines, terminal_width  # noqa: PLC0415 - help needs no room
+    from servemark.preflight.inspect import Where, inspect_host  # noqa: PLC0415
+    from servemark.preflight.report import judge  # noqa: PLC0415
+    from servemark.preflight.root import HostRoot  # noqa: PLC0415
+
+    needs = _needs(selector, role)
+    root = HostRoot()
+    facts = inspect_host(Where(root, asked.disks, asked.mooncake or None))
+    report = judge(facts, needs, root, _probes(facts, needs, asked))
+    if asked.as_json:
+        click.echo(json.dumps(report.plain(), ensure_ascii=False, allow_nan=False))
+    else:
+        for line in report_lines(report, terminal_width()):
+            click.echo(line)
+    return 1 if report.failed else 0
+
+
+def _needs(selector: str | None, role: str | None) -> Needs | None:
+    """What the arm needs of this host; None without an arm."""
+    if selector is None:
+        if role is not None:
+            raise input_error("preflight.role_without_arm")
+        return None
+    from servemark.catalog.selector import parse_selector  # noqa: PLC0415 - facts alone need no catalogue
+    from servemark.plan.points import choose  # noqa: PLC0415
+    from servemark.preflight.needs import needs_of, role_name  # noqa: PLC0415
+
+    choice = choose(parse_selector(selector), ".")
+    chosen = role_name(role) if role is not None else None
+    listed = [one.role for one in choice.deployment.roles]
+    if role is not None and chosen not in listed:
+        raise input_error("preflight.bad_role", role=role, roles=", ".join(listed))
+    hardware = choice.suite.clusters.hardware.get(choice.arm.runner)
+    mib = hardware.available_cpu_dram_mib if hardware is not None else None
+    return needs_of(choice.deployment, arm=choice.arm.key, host_mib=mib, role=chosen)
+
+
+def _probes(facts: HostFacts, needs: Needs | None, asked: Asked) -> tuple[Finding, ...]:
+    found: list[Finding] = []
+    if asked.probe_memory is not None:
+        from servemark.preflight.probe_memory import memory_findings  # noqa: PLC0415
+
+        found += memory_findings(facts, needs, asked.probe_memory, _progress)
+    if asked.probe_store:
+        from servemark.preflight.probe_store import store_finding  # noqa: PLC0415
+
+        found.append(store_finding(facts, needs, asked.store_size, _progress))
+    return tuple(found)
+
+
+def _progress(what: str) -> None:
+    """One line a step, only for a person who watches."""
+    if sys.stderr.isatty():
+        click.echo(text("preflight.view.progress", None, what=what), err=True)
+
+
+def _merge(files: list[Path], role: str | None, asked: Asked) -> int:
+    for option, given in (
+        ("--role", role is not None),
+        ("--probe-memory", asked.probe_memory is not None),
+        ("--probe-store", asked.probe_store),
+    ):
+        if given:
+            raise input_error("preflight.merge_with", option=option)
+    from servemark.cli.preflight_merge_view import merge_lines  # noqa: PLC0415 - help needs no room
+    from servemark.cli.preflight_view import terminal_width  # noqa: PLC0415
+    from servemark.preflight.merge import merge_nodes, read_nodes  # noqa: PLC0415
+
+    nodes, notes = read_nodes(files)
+    for note in notes:
+        click.echo(note.said(), err=True)
+    merged = merge_nodes(nodes)
+    if asked.as_json:
+        click.echo(json.dumps(merged.plain(), ensure_ascii=False, allow_nan=False))
+    else:
+        for line in merge_lines(merged, terminal_width()):
+            click.echo(line)
+    return 1 if merged.odd or any(node.failed for node in merged.nodes) else 0
