@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from servemark.base.errors import ServemarkError, input_error
+from servemark.base.errors import input_error
 from servemark.catalog.nodes import errors_of
 from servemark.catalog.yaml_nodes import parse_yaml
 from servemark.checks.changes import FIRST, PLACEHOLDER, Change
@@ -123,15 +123,3 @@ def checked_address(value: str) -> str:
     if not is_link(value):
         raise input_error("checks.changelog.bad_address", value=value)
     return value
-
-
-__all__ = [
-    "ServemarkError",
-    "added",
-    "canonicalized",
-    "checked_address",
-    "entry_spans",
-    "entry_text",
-    "is_link",
-    "resolved",
-]

@@ -176,7 +176,7 @@ def _world(suite: Suite, wishes: Wishes) -> tuple[World, list[Problem]]:
     golden = suite.golden(problems)
     thresholds, aliases = suite.thresholds(problems), suite.aliases(problems)
     whole = not wishes.arms and wishes.only is None
-    return World(suite, golden, thresholds, aliases, (), whole, arms), problems
+    return World(suite, golden, thresholds, aliases, whole, arms), problems
 
 
 def _arms(suite: Suite, wishes: Wishes) -> tuple[Arm, ...]:

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 
 from servemark.catalog.arms import Arm, SearchEntry, WorkerBlock
-from servemark.catalog.changelog import ChangelogEntry
 from servemark.catalog.clusters import Hardware
 from servemark.catalog.deployment import Deployment, RoleSpec, Service
 from servemark.catalog.nodes import Node, Position
@@ -37,13 +36,12 @@ def at(node: Node | None, *path: str, other: Position) -> Position:
 
 @dataclass(frozen=True)
 class World:
-    """A suite with its side files, read once. `bytes_of` gives a file's text for excerpts."""
+    """A suite with its side files, read once."""
 
     suite: Suite
     golden: tuple[GoldenLength, ...] = ()
     thresholds: Thresholds | None = None
     aliases: dict[str, str] = field(default_factory=dict)
-    changelog: tuple[ChangelogEntry, ...] = ()
     whole: bool = True
     """False when only some arms are looked at: rules about what is missing in the suite stay silent."""
     arms: tuple[Arm, ...] = ()
