@@ -27,13 +27,13 @@ DTYPE_BYTES: dict[str, float] = {
 
 @dataclass(frozen=True, slots=True)
 class KvSettings:
-    """How a role keeps its cache. `draft_tokens`: tokens drafted a step (they lengthen the convolution's state)."""
+    """How a role keeps its cache. `tp`: ranks that share one attention (data-parallel attention has fewer than the
+    worker has ranks). `draft_tokens`: tokens drafted a step (they lengthen the convolution's state)."""
 
     tp: int = 1
     pp: int = 1
     dcp: int = 1
     pcp: int = 1
-    dp_attention: bool = False
     element_bytes: float = 2
     state_bytes: float = 4
     conv_bytes: float = 2
@@ -52,9 +52,7 @@ class KvSettings:
 
 
 def head_share(group: Attention, settings: KvSettings) -> float:
-    """KV heads that one rank keeps: at least one; data-parallel attention keeps all."""
-    if settings.dp_attention:
-        return group.kv_heads
+    """KV heads that one rank keeps: at least one."""
     return max(1, math.ceil(group.kv_heads / settings.tp))
 
 
@@ -89,13 +87,12 @@ def state_layer_bytes(group: Attention, settings: KvSettings) -> int:
     longer by the drafted tokens (kernel - 1 + K)."""
     if not group.keeps_state:
         return 0
-    ranks = 1 if settings.dp_attention else settings.tp
-    heads = math.ceil(group.heads / ranks)
+    heads = math.ceil(group.heads / settings.tp)
     matrix = heads * group.head_dim * group.value_dim * settings.state_bytes
     if group.kind == "kda":
         channels = heads * (2 * group.head_dim + group.value_dim)
     else:
-        keys = math.ceil(group.kv_heads / ranks)
+        keys = math.ceil(group.kv_heads / settings.tp)
         channels = heads * group.value_dim + 2 * keys * group.head_dim
     conv = channels * (group.conv_kernel - 1 + settings.draft_tokens) * settings.conv_bytes
     return int(matrix + conv)

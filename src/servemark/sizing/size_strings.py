@@ -1,6 +1,6 @@
 """Size strings, each read by the rules of the program that will read it: one function a reader.
 
-The same text means different bytes, or nothing at all, to different readers; none of them takes "GB" for 10^9.
+The same text means different bytes, or nothing at all, to different readers.
 Sources: the parsers of vLLM (07d682b), Mooncake (3b5a594, Python and C++) and SGLang's HiCache back end.
 """
 
@@ -90,11 +90,25 @@ def raw_bytes(value: object) -> int:
     return _bounded(int(text), "", text, "raw bytes")
 
 
-def sglang_hicache_size(value: object, tp: int) -> int:
-    """SGLang's HiCache store back end: the text is a **total** that it divides by TP; gives bytes per rank."""
-    if tp < 1:
-        raise input_error("sizing.not_positive", name="tp", value=tp)
-    return mooncake_python_size(value) // tp
+def sglang_hicache_size(value: object, tp: int, pp: int = 1) -> int:
+    """SGLang's HiCache store back end (0.5.23): the text is a **total** that it divides by TP x PP; gives bytes
+    per rank. It takes an integer of bytes, or a whole number before "gb" (2^30); decimals and MB are errors."""
+    for name, ranks in (("tp", tp), ("pp", pp)):
+        if ranks < 1:
+            raise input_error("sizing.not_positive", name=name, value=ranks)
+    text = _text(value, "SGLang HiCache").lower()
+    number = text.removesuffix("gb").strip()
+    if not (number.isascii() and number.isdigit()):
+        raise _unreadable(text, "SGLang HiCache")
+    return _bounded(int(number), "G" if text.endswith("gb") else "", text, "SGLang HiCache") // (tp * pp)
+
+
+def sglang_host_pool_size(value: object) -> int:
+    """SGLang's --hicache-size (0.5.23): decimal gigabytes (10^9) **per rank**, the one reader here with 10^9."""
+    text = _text(value, "SGLang --hicache-size")
+    if not (text.isascii() and text.isdigit()):
+        raise _unreadable(text, "SGLang --hicache-size")
+    return min(int(text) * 10**9, MAX_BYTES)
 
 
 READERS: dict[str, Callable[[object], int]] = {

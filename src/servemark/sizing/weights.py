@@ -176,13 +176,12 @@ def weight_bytes(parameters: Parameters, precision: Precision) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """How one worker's ranks divide the weights. `experts`: ranks that share the routed experts."""
+    """How one worker's ranks divide the weights. `tp`: ranks that share one attention; `experts`: ranks that share
+    the routed experts."""
 
     tp: int
     pp: int = 1
     experts: int = 1
-    dp_attention: bool = False
-    """Attention (and what else is not routed) is whole on every rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +206,6 @@ def rank_weights(model: Architecture, precision: Precision, shards: Shards) -> R
     """
     found = parameters_of(model)
     stage = math.ceil(model.layers / shards.pp) / model.layers
-    cut = 1 if shards.dp_attention else shards.tp
     whole_parts = {
         "router": found.router * precision.embedding_bits,
         "latent": found.latent * precision.other_bits,
@@ -220,7 +218,7 @@ def rank_weights(model: Architecture, precision: Precision, shards: Shards) -> R
     split += (found.shared + found.dense + found.attention + found.extra) * precision.other_bits
     tables = (found.embedding + (found.head if shards.pp == 1 else 0)) * precision.embedding_bits
     return RankWeights(
-        sharded=math.ceil((split * stage + tables) / cut / 8),
+        sharded=math.ceil((split * stage + tables) / shards.tp / 8),
         replicated=math.ceil(replicated * stage / 8),
         routed=math.ceil(found.routed * precision.routed_bits * stage / max(1, shards.experts) / 8),
     )
