@@ -62,7 +62,9 @@ def read_data(path: Path) -> Node:
 class Values:
     """A cursor over a mapping of sourced values; collects problems, and the origin of each value by its path."""
 
-    def __init__(self, fields: Fields, path: str, sources: dict[str, str], origins: dict[str, Origin]) -> None:
+    def __init__(
+        self, fields: Fields, path: str, sources: dict[str, str], origins: dict[str, Origin]
+    ) -> None:
         self.fields = fields
         self.path = path
         self.sources = sources

@@ -17,6 +17,7 @@ from servemark.cli.options import VerbGroup, language
 
 VERBS = {
     "plan": "servemark.cli.plan:plan",
+    "fit": "servemark.cli.fit:fit",
     "run": "servemark.cli.run:run",
     "runs": "servemark.cli.runs:runs",
     "show": "servemark.cli.show:show",

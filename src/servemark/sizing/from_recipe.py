@@ -44,7 +44,9 @@ def roles_of(deployment: Deployment, model: Architecture) -> tuple[RoleInput, ..
 def _role(deployment: Deployment, role: RoleSpec, model: Architecture) -> RoleInput:
     engine, sizes = deployment.engine, role.parallel
     ranks = max(1, role.gpus or (sizes.ranks(engine) or 1))
-    shards = Shards(tp=attention_tp(engine, sizes), pp=sizes.pp or 1, experts=max(1, ranks // (sizes.pp or 1)))
+    shards = Shards(
+        tp=attention_tp(engine, sizes), pp=sizes.pp or 1, experts=max(1, ranks // (sizes.pp or 1))
+    )
     remarks: list[Remark] = []
     draft, draft_name = _draft(role, model, remarks)
     kv, dtype = _kv(engine, role, shards, draft is not None, remarks)
@@ -83,7 +85,11 @@ def _count(value: object) -> int | None:
         return None
     if isinstance(value, int):
         return value
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16 else None
+    return (
+        int(value)
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16
+        else None
+    )
 
 
 def _number(value: object) -> float | None:
@@ -108,7 +114,9 @@ def _share(engine: str, role: RoleSpec) -> Stated:
     if value is None:
         return DEFAULT_SHARE.get(engine, Stated(1.0, "assumed", 0.0))
     if not 0 < value <= 1:
-        raise input_error("sizing.not_share", where=str(role.at), name=name or "free_gpu_memory_fraction", value=value)
+        raise input_error(
+            "sizing.not_share", where=str(role.at), name=name or "free_gpu_memory_fraction", value=value
+        )
     return Stated(value, name or "free_gpu_memory_fraction")
 
 

@@ -206,7 +206,9 @@ def request_cost(model: Architecture, settings: KvSettings, draft: Draft | None,
     blocks = math.ceil(tokens / (settings.block_tokens * spread)) * settings.block_tokens
     per_token = token_bytes(model.attention, settings)
     drafted_tokens = (
-        blocks if settings.draft_sharded else math.ceil(tokens / settings.block_tokens) * settings.block_tokens
+        blocks
+        if settings.draft_sharded
+        else math.ceil(tokens / settings.block_tokens) * settings.block_tokens
     )
     draft_token = token_bytes(draft.attention, settings) if draft else 0.0
     return RequestCost(

@@ -72,9 +72,7 @@ def mooncake_cpp_size(value: object) -> int:
     number, unit = found.groups()
     if unit.upper() not in {"", "B", "K", "KB", "M", "MB", "G", "GB", "T", "TB"}:
         return 0
-    return _bounded(
-        float(number) if "." in number else int(number), unit[:1].upper(), text, "Mooncake (C++)"
-    )
+    return _bounded(float(number) if "." in number else int(number), unit[:1].upper(), text, "Mooncake (C++)")
 
 
 def silently_zero(value: object) -> bool:

@@ -58,7 +58,9 @@ class _Pattern:
     group: int = 1
 
 
-def _p(engine: Engine, name: str, text: str, factor: float = 1, keep: str = "first", group: int = 1) -> _Pattern:
+def _p(
+    engine: Engine, name: str, text: str, factor: float = 1, keep: str = "first", group: int = 1
+) -> _Pattern:
     how: Literal["most", "least", "sum", "first"] = (
         "most" if keep == "most" else "least" if keep == "least" else "sum" if keep == "sum" else "first"
     )
@@ -72,7 +74,14 @@ _PATTERNS = (
     _p("vllm", "pool_tokens", rf"(?:GPU )?KV cache size: {_NUMBER} tokens", 1, "least"),
     _p("vllm", "max_context", rf"Maximum concurrency for {_NUMBER} tokens per request"),
     _p("vllm", "requests", rf"Maximum concurrency for [\d,]+ tokens per request: {_NUMBER}x"),
-    _p("vllm", "graph_bytes", rf"Graph capturing finished in {_NUMBER} secs, took {_NUMBER} GiB", GIB, "most", 2),
+    _p(
+        "vllm",
+        "graph_bytes",
+        rf"Graph capturing finished in {_NUMBER} secs, took {_NUMBER} GiB",
+        GIB,
+        "most",
+        2,
+    ),
     _p("vllm", "block_tokens", rf"Setting attention block size to {_NUMBER} tokens"),
     _p("sglang", "weights_bytes", rf"Load weight end\..*mem usage={_NUMBER} GB", GIB, "most"),
     _p("sglang", "pool_tokens", rf"#tokens: {_NUMBER}, K(?:V)? size", 1, "least"),
@@ -138,7 +147,11 @@ def log_facts(lines: Iterable[str], shown: str) -> StartupLog:
             if found is not None:
                 value = _number(found.group(pattern.group))
                 if value is not None:
-                    _keep(by_engine[pattern.engine], pattern, Reading(value * pattern.factor, number, line.strip()))
+                    _keep(
+                        by_engine[pattern.engine],
+                        pattern,
+                        Reading(value * pattern.factor, number, line.strip()),
+                    )
     engine: Engine = max(by_engine, key=lambda name: len(by_engine[name]))
     facts = by_engine[engine]
     if not facts:
