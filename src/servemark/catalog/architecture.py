@@ -11,6 +11,8 @@ from typing import Literal
 
 AttentionKind = Literal["gqa", "mla", "kda", "gated-delta", "mamba", "compressed"]
 ATTENTION_KINDS: tuple[AttentionKind, ...] = ("gqa", "mla", "kda", "gated-delta", "mamba", "compressed")
+SAME_FORM = {"mxfp4": "fp4", "nvfp4": "fp4", "mxfp8": "fp8", "bfloat16": "bf16"}
+"""Names of formats that arms and recipes use for a form of the weights."""
 STATE_KINDS = frozenset({"kda", "gated-delta", "mamba"})
 """Kinds that keep one state of fixed size per request instead of an entry per token."""
 
@@ -152,7 +154,7 @@ class Architecture:
 
     def precision(self, name: str) -> Precision | None:
         """A published form of the weights by its name; None when it has no such form."""
-        wanted = name.strip().lower()
+        wanted = SAME_FORM.get(name.strip().lower(), name.strip().lower())
         return next((one for one in self.precisions if one.name == wanted), None)
 
     @property

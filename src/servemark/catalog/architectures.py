@@ -77,7 +77,8 @@ def architecture_of(root: Node, problems: list[Problem]) -> Architecture:
     schema = top.integer("schema", minimum=1, required=True)
     if schema is not None and schema != SCHEMA:
         top.problem(top.at("schema"), "catalog.data_schema", schema=schema, known=SCHEMA)
-    sources, origins = sources_of(top), {}
+    sources = sources_of(top)
+    origins: dict[str, Origin] = {}
     values = Values(top, "", sources, origins)
     found = Architecture(
         name=top.text("name", required=True) or "",

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from servemark.base.errors import ServemarkError, input_error
+from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.catalog.architecture import Architecture, Attention, Draft, FeedForward, Origin, Precision
 from servemark.catalog.gguf import read_gguf
 
@@ -360,7 +360,7 @@ def _from_gguf(path: Path) -> Architecture:
     try:
         info = read_gguf(path)
     except ServemarkError as error:
-        raise input_error(error.key, **error.values) from None
+        raise ServemarkError(error.key, Layer.INPUT, exit_code=2, where=None, **error.values) from None
     values = info.metadata
     family = str(values.get("general.architecture", ""))
     if family not in {"llama", "qwen2", "qwen3"}:

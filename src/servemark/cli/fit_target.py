@@ -19,7 +19,7 @@ from servemark.catalog.fields import nearest
 from servemark.catalog.hardware import Gpu, gpu, gpu_of_label
 from servemark.catalog.nodes import Problem, errors_of, problems_error
 from servemark.catalog.selector import parse_selector
-from servemark.sizing.from_recipe import roles_of
+from servemark.sizing.from_recipe import roles_of, roles_of_blocks
 from servemark.sizing.host import POLICY_MIB, dram_budget_gb
 from servemark.sizing.inputs import FitInput, RoleInput
 from servemark.sizing.lines import Remark
@@ -53,7 +53,8 @@ class Target:
     """What was named: a deployment, and the arm and suite around it when there are any."""
 
     title: str
-    deployment: Deployment
+    deployment: Deployment | None
+    """None for an arm that a script launches."""
     arm: Arm | None = None
     entry: SearchEntry | None = None
     clusters: Clusters | None = None
@@ -67,9 +68,10 @@ def asked_of(target: str, wishes: Wishes) -> FitInput:
     deployment = found.deployment
     remarks: list[Remark] = []
     model = _model(found, wishes, remarks)
-    precision = _precision(model, wishes.precision or deployment.precision, wishes, remarks)
-    roles = _roles(deployment, model, wishes.role)
+    stated_form = deployment.precision if deployment is not None else found.arm.precision if found.arm else ""
+    precision = _precision(model, wishes.precision or stated_form, wishes, remarks)
     label = wishes.cluster or (found.arm.runner if found.arm is not None else None)
+    roles = _roles(found, model, label, wishes.role)
     card = _gpu(deployment, label, wishes.gpu)
     context, stated = _context(found, roles, wishes.context)
     dram, dram_source = _node_dram(found, label, card, wishes.cluster is not None)
@@ -81,15 +83,15 @@ def asked_of(target: str, wishes: Wishes) -> FitInput:
         precision=precision,
         roles=roles,
         gpu=card,
-        gpus_per_node=deployment.gpus_per_node,
+        gpus_per_node=deployment.gpus_per_node if deployment is not None else None,
         context=context,
         context_stated=stated,
         node_dram_bytes=dram,
         node_dram_source=dram_source,
         budget_bytes=budget,
         budget_formula=budget_formula,
-        transfer=deployment.kv_transfer[0] if deployment.kv_transfer else None,
-        transfer_efa=_over_efa(deployment),
+        transfer=deployment.kv_transfer[0] if deployment is not None and deployment.kv_transfer else None,
+        transfer_efa=deployment is not None and _over_efa(deployment),
         reserve_bytes=_reserve(wishes.reserve),
         log=log,
         remarks=tuple(remarks),
@@ -114,7 +116,7 @@ def _target(text: str) -> Target:
             raise problems_error(wrong)
         arm = suite.arm(selector.arm)
     entry = _entry(arm, selector.topology)
-    deployment = suite.deployment(arm, entry)
+    deployment = None if entry.config_file is None else suite.deployment(arm, entry)
     return Target(f"{arm.key}/{entry.topology}", deployment, arm, entry, suite.clusters)
 
 
@@ -152,7 +154,9 @@ def _model(found: Target, wishes: Wishes, remarks: list[Remark]) -> Architecture
         return model_from_file(wishes.config)
     if wishes.model is not None:
         return architecture(wishes.model)
-    names = [found.deployment.model_path, *_identity_names(found.deployment)]
+    names = []
+    if found.deployment is not None:
+        names = [found.deployment.model_path, *_identity_names(found.deployment)]
     if found.arm is not None:
         names += [found.arm.model, found.arm.model_prefix]
     for name in names:
@@ -201,8 +205,11 @@ def _precision(model: Architecture, wanted: str, wishes: Wishes, remarks: list[R
     raise input_error("sizing.no_precision", precision=wanted[:60], model=model.name, known=known)
 
 
-def _roles(deployment: Deployment, model: Architecture, wanted: str | None) -> tuple[RoleInput, ...]:
-    roles = roles_of(deployment, model)
+def _roles(
+    found: Target, model: Architecture, label: str | None, wanted: str | None
+) -> tuple[RoleInput, ...]:
+    known = found.deployment
+    roles = _scripted(found, model, label) if known is None else roles_of(known, model)
     if wanted is None:
         return roles
     chosen = tuple(role for role in roles if role.name == wanted)
@@ -211,10 +218,23 @@ def _roles(deployment: Deployment, model: Architecture, wanted: str | None) -> t
     return chosen
 
 
-def _gpu(deployment: Deployment, label: str | None, wanted: str | None) -> Gpu | None:
+def _scripted(found: Target, model: Architecture, label: str | None) -> tuple[RoleInput, ...]:
+    entry, arm = found.entry, found.arm
+    if entry is None or arm is None:
+        return ()
+    engine = next((name for name in ("vllm", "sglang", "trt") if name in arm.framework), arm.framework)
+    both = (("prefill" if entry.decode.num_worker else "aggregated", entry.prefill), ("decode", entry.decode))
+    blocks = tuple((name, block) for name, block in both if block.num_worker)
+    known = found.clusters.hardware.get(label or "") if found.clusters is not None else None
+    return roles_of_blocks(
+        "trtllm" if engine == "trt" else engine, blocks, model, known.gpus_per_node if known else None
+    )
+
+
+def _gpu(deployment: Deployment | None, label: str | None, wanted: str | None) -> Gpu | None:
     if wanted is not None:
         return gpu(wanted)
-    for name in (label, deployment.gpu_type):
+    for name in (label, deployment.gpu_type if deployment is not None else None):
         found = gpu_of_label(name) if name else None
         if found is not None:
             return found
@@ -230,8 +250,9 @@ def _context(found: Target, roles: tuple[RoleInput, ...], wanted: int | None) ->
         return wanted, True
     scenario = found.entry.scenario if found.entry is not None else None
     lengths = (scenario.isl, scenario.osl) if scenario is not None else (None, None)
-    bench = found.deployment.benchmark
-    isl, osl = lengths[0] or bench.isl, lengths[1] or bench.osl
+    bench = found.deployment.benchmark if found.deployment is not None else None
+    isl = lengths[0] or (bench.isl if bench is not None else None)
+    osl = lengths[1] or (bench.osl if bench is not None else None)
     if isl is not None and osl is not None:
         return min(isl + osl, longest), True
     return longest, False
@@ -254,7 +275,7 @@ def _node_dram(found: Target, label: str | None, card: Gpu | None, asked: bool) 
             if figure.where == "all" or (figure.where and figure.where in {bare, bare.partition("-")[2]}):
                 return int(figure.value) * MIB, f"hardware/{card.name}.yaml"
         return None, ""
-    if found.deployment.engine == "llamacpp":
+    if found.deployment is not None and found.deployment.engine == "llamacpp":
         return _this_machine()
     return None, ""
 

@@ -64,13 +64,17 @@ class _Columns:
             ranks=role.ranks_per_worker, engine=role.engine,
         )  # fmt: skip
         if made.same_as is not None:
-            self.rows.append((text("sizing.view.same", None, role=title, other=text(f"sizing.role.{made.same_as}")), None))
+            self.rows.append(
+                (text("sizing.view.same", None, role=title, other=text(f"sizing.role.{made.same_as}")), None)
+            )
             return
         self.section(title, made.lines)
 
     def lines(self) -> list[str]:
         """Label, scope, figure, tag; below it the formula when it was asked for."""
-        cells = [(f"  {label_of(line)}", figure(line), tag_text(line)) for _, line in self.rows if line is not None]
+        cells = [
+            (f"  {label_of(line)}", figure(line), tag_text(line)) for _, line in self.rows if line is not None
+        ]
         if not cells:
             return []
         label, value = (max(columns_of(cell[i]) for cell in cells) for i in (0, 1))
@@ -83,7 +87,9 @@ class _Columns:
             name, value_text, tag = f"  {label_of(line)}", figure(line), tag_text(line)
             first, *more = wrapped(name, label, "") if columns_of(name) > label else [name]
             head = f"  {first.strip()}"
-            shown.append(f"{padded(head, label, left=True)}  {padded(value_text, value, left=False)}  {tag}".rstrip())
+            shown.append(
+                f"{padded(head, label, left=True)}  {padded(value_text, value, left=False)}  {tag}".rstrip()
+            )
             shown += [f"    {part.strip()}" for part in more]
             if self.explain:
                 shown += wrapped(f"= {formula_text(line)}", self.width, " " * 6)
@@ -103,18 +109,25 @@ def figure(line: Line) -> str:
 def amount(value: float, unit: str) -> str:
     """A value with its unit; never a bare number."""
     if unit == "bytes":
-        if abs(value) >= GIB / 10:
-            return f"{value / GIB:,.2f} GiB = {value / 1e9:,.2f} GB"
-        if abs(value) >= 1 << 20:
-            return f"{value / (1 << 20):,.2f} MiB = {value / 1e6:,.2f} MB"
-        return f"{value:,.0f} B" if value == int(value) else f"{value:,.1f} B"
+        return _bytes(value)
     if unit == "parameters":
-        return f"{value / 1e12:,.4f} T" if value >= 1e12 else f"{value / 1e9:,.3f} B" if value >= 1e9 else f"{value:,.0f}"
+        for size, letter, digits in ((1e12, "T", 4), (1e9, "B", 3)):
+            if value >= size:
+                return f"{value / size:,.{digits}f} {letter}"
     if unit == "seconds":
         return f"{value * 1000:,.2f} ms"
     if unit == "tokens":
         return text("sizing.view.tokens", None, count=f"{value:,.0f}")
     return f"{value:,.0f}"
+
+
+def _bytes(value: float) -> str:
+    """GiB and GB side by side, MiB and MB below a tenth of a GiB, bytes below a MiB."""
+    if abs(value) >= GIB / 10:
+        return f"{value / GIB:,.2f} GiB = {value / 1e9:,.2f} GB"
+    if abs(value) >= 1 << 20:
+        return f"{value / (1 << 20):,.2f} MiB = {value / 1e6:,.2f} MB"
+    return f"{value:,.0f} B" if value == int(value) else f"{value:,.1f} B"
 
 
 def tag_text(line: Line) -> str:

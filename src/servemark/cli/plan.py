@@ -15,10 +15,10 @@ from servemark.base.errors import input_error
 from servemark.cli.options import Verb, common
 
 if TYPE_CHECKING:
+    from servemark.catalog.arms import SearchEntry
     from servemark.catalog.deployment import Deployment
     from servemark.catalog.nodes import Problem
     from servemark.catalog.priorities import Priorities
-    from servemark.catalog.arms import SearchEntry
     from servemark.catalog.suite import Suite
     from servemark.plan.changed import Base
     from servemark.plan.reference_evals import EvalMode

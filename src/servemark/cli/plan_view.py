@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from servemark.base.messages import text
 from servemark.catalog.nodes import Problem, limited
-from servemark.cli.text_table import columns_of, padded, shortened, table, wrapped
+from servemark.cli.text_table import columns_of, table, wrapped
 from servemark.plan.rows import PlanRow
 from servemark.plan.strict import Plan
 from servemark.plan.summary import FIXED_HOURS, START_HOURS, Share, Summary

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from servemark.sizing.gpu_lines import GpuPart, gpu_part
 from servemark.sizing.host_lines import host_lines, job_lines, node_needs, pages_lines, role_host
 from servemark.sizing.inputs import FitInput, RoleInput
-from servemark.sizing.kv import tokens_that_fit
+from servemark.sizing.kv import pages_of, tokens_that_fit
 from servemark.sizing.lines import Line, Remark, Verdict
 from servemark.sizing.weights import parameters_of, weight_bytes
+
+MANY_STATES = 6
+"""State blocks of a request where drafted tokens keep more of them: the other end of what is plausible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,25 +95,40 @@ def _verdict(asked: FitInput, roles: list[RoleFit]) -> Verdict:
 
 
 def _gpu_verdict(asked: FitInput, made: RoleFit) -> Verdict | None:
+    """One role's device memory; None when it fits."""
     part, role = made.gpu, made.role
     if part.pool is None or (part.budget is None and asked.log is None):
         reason = "host_memory" if role.engine == "llamacpp" else "gpu_memory"
         return Verdict("cannot_say", reason=reason, values={"role": role.name})
     if role.fixed_context is not None:
         needed = part.weights + part.pool + part.pool_margin
-        if part.budget is not None and needed > part.budget:
-            return Verdict("does_not_fit", scope="rank", missing=int(needed - part.budget), reason="fixed")
-        return None
-    if part.pool + part.pool_margin < 0:
+        if part.budget is None or needed <= part.budget:
+            return None
+        return Verdict("does_not_fit", scope="rank", missing=int(needed - part.budget), reason="fixed")
+    return _pool_verdict(asked, role, part, part.pool)
+
+
+def _pool_verdict(asked: FitInput, role: RoleInput, part: GpuPart, pool: float) -> Verdict | None:
+    """vLLM refuses to start when its pool does not hold one request of the longest length; others start with any
+    pool, so there a stated length must fit."""
+    if pool + part.pool_margin < 0:
+        return Verdict("does_not_fit", scope="rank", missing=int(-pool - part.pool_margin), reason="weights")
+    values: dict[str, object] = {"tokens": part.longest, "role": role.name, "margin": part.pool_margin}
+    if not role.declared:
+        return Verdict("cannot_say", scope="rank", reason="no_recipe", values=values)
+    needed, reason = part.longest_request, "longest"
+    if role.engine != "vllm":
+        needed, reason = (part.request if asked.context_stated else 1), "asked"
+        values["tokens"] = asked.context if asked.context_stated else 1
+    if pool + part.pool_margin < needed:
         return Verdict(
-            "does_not_fit", scope="rank", missing=int(-part.pool - part.pool_margin), reason="weights"
+            "does_not_fit",
+            scope="rank",
+            missing=int(needed - pool - part.pool_margin),
+            reason=reason,
+            values=values,
         )
-    if part.pool + part.pool_margin < part.longest_request:
-        short = part.longest_request - part.pool - part.pool_margin
-        values: dict[str, object] = {"tokens": part.longest, "role": role.name}
-        return Verdict("does_not_fit", scope="rank", missing=int(short), reason="longest", values=values)
-    if part.pool - part.pool_margin < part.longest_request:
-        values = {"tokens": part.longest, "role": role.name, "margin": part.pool_margin}
+    if pool - part.pool_margin < needed:
         return Verdict("cannot_say", scope="rank", reason="reserve", values=values)
     return None
 
@@ -147,7 +165,8 @@ def _unique(remarks: list[Remark]) -> list[Remark]:
 
 
 def _role_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
-    role, found = made.role, []
+    role = made.role
+    found: list[Remark] = []
     needs = node_needs(role)
     if needs is not None and needs.needs_huge_pages:
         values: dict[str, object] = {
@@ -164,9 +183,19 @@ def _role_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
         elif ratio > 1.02:
             values = {"allocated": host.node_bytes, "budget": asked.budget_bytes, "ratio": ratio}
             found.append(Remark("budget_is_not_allocation", "warning", values))
+    part = made.gpu
+    short = part.pool is not None and 0 < part.pool < part.longest_request
+    if role.engine != "vllm" and role.fixed_context is None and short:
+        values = {"role": role.name, "tokens": part.longest}
+        found.append(Remark("longest_short", "warning", values))
     measured = asked.log is not None and asked.log.value("pool_tokens") is not None
     if role.draft is not None and role.kv.context_ranks > 1 and not measured:
         found.append(Remark("draft_sharding", "note", {"draft": role.draft.name}))
+    if not measured and made.gpu.pool is not None and pages_of(asked.model, role.kv, role.draft) is not None:
+        more = replace(role.kv, resident_states=MANY_STATES)
+        tokens = tokens_that_fit(asked.model, more, role.draft, made.gpu.pool, made.gpu.longest)
+        values = {"kept": role.kv.resident_states, "other": MANY_STATES, "tokens": tokens}
+        found.append(Remark("resident_states", "note", values))
     if role.kv_dtype == "auto" and role.engine != "llamacpp":
         found.append(Remark("kv_dtype_auto", "note", {"role": role.name}))
     return found
@@ -174,7 +203,8 @@ def _role_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
 
 def _log_remarks(asked: FitInput, roles: list[RoleFit]) -> list[Remark]:
     """What a log settles: how the draft is sharded, and how far tokens were off."""
-    log, found = asked.log, []
+    log = asked.log
+    found: list[Remark] = []
     if log is None:
         return found
     for made in roles[:1]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.architecture import Architecture, Draft, Precision
+from servemark.catalog.arms import WorkerBlock
 from servemark.catalog.deployment import Deployment, Parallel, RoleSpec
 from servemark.sizing.host import EVICTION, WATERMARK, StoreSizes
 from servemark.sizing.inputs import RoleInput, Stated
@@ -34,10 +37,47 @@ def roles_of(deployment: Deployment, model: Architecture) -> tuple[RoleInput, ..
     """Every role of a deployment; ServemarkError for the first contradiction of its parallel sizes."""
     found = []
     for role in deployment.roles:
-        faults = parallel_faults(model, deployment.engine, role.parallel, role.gpus, str(role.at))
+        copies = _count(role.flag("ep-num-redundant-experts")) or 0
+        faults = parallel_faults(
+            model, deployment.engine, role.parallel, role.gpus, str(role.at), redundant=copies
+        )
         if faults:
             raise faults[0]
         found.append(_role(deployment, role, model))
+    return tuple(found)
+
+
+def roles_of_blocks(
+    engine: str, blocks: tuple[tuple[str, WorkerBlock], ...], model: Architecture, gpus_per_node: int | None
+) -> tuple[RoleInput, ...]:
+    """Roles of an arm that a script launches: sizes from its master entry, everything else assumed."""
+    found = []
+    for name, block in blocks:
+        dp = block.ep if block.dp_attn and engine == "vllm" and block.ep > block.tp else None
+        sizes = Parallel(tp=block.tp, pp=block.pp, dp=dp, ep=block.ep, dcp=block.dcp_size, pcp=block.pcp_size)
+        faults = parallel_faults(model, "any", sizes, 0, str(block.at))
+        if faults:
+            raise faults[0]
+        ranks = block.gpus
+        attention = 1 if block.dp_attn else block.tp
+        kv = KvSettings(tp=attention, pp=block.pp, dcp=block.dcp_size, hybrid_pages=engine == "vllm")
+        per_node = min(gpus_per_node or ranks, ranks * block.num_worker)
+        role = RoleInput(
+            name=name,
+            engine=engine,
+            workers=block.num_worker,
+            nodes=1,
+            ranks_per_worker=ranks,
+            ranks_per_node=per_node,
+            shards=Shards(tp=attention, pp=block.pp, experts=max(1, ranks // block.pp)),
+            kv=kv,
+            kv_dtype="auto",
+            share=DEFAULT_SHARE.get(engine, DEFAULT_SHARE["vllm"]),
+            max_context=Stated(model.max_context, "model"),
+            where=str(block.at),
+            declared=False,
+        )
+        found.append(role)
     return tuple(found)
 
 
@@ -51,7 +91,7 @@ def _role(deployment: Deployment, role: RoleSpec, model: Architecture) -> RoleIn
     draft, draft_name = _draft(role, model, remarks)
     kv, dtype = _kv(engine, role, shards, draft is not None, remarks)
     per_node = deployment.gpus_per_node or ranks
-    on_node = min(per_node, ranks * role.workers) if role.nodes <= 1 else min(per_node, ranks * role.workers)
+    on_node = min(per_node, math.ceil(ranks * role.workers / max(1, role.nodes)))
     context = _context(role, model)
     fixed = _count(role.flag("ctx-size")) if engine == "llamacpp" else None
     if engine == "llamacpp":
@@ -147,6 +187,10 @@ def _kv(
     state = role.flag("mamba-ssm-cache-dtype") or role.flag("mamba-ssm-dtype")
     draft_tokens = role.speculative.draft_tokens if role.speculative else None
     sizes = role.parallel
+    pcp = sizes.pcp or 1
+    if engine != "vllm" and pcp > 1:
+        remarks.append(Remark("context_parallel", "note", {"role": role.role, "pcp": pcp}))
+        pcp = 1
     block = _count(role.flag("block-size")) or _count(role.flag("page-size"))
     block = block or _count(_trt_cache(role, "tokens_per_block"))
     return (
@@ -154,7 +198,7 @@ def _kv(
             tp=shards.tp,
             pp=shards.pp,
             dcp=sizes.dcp or 1,
-            pcp=sizes.pcp or 1,
+            pcp=pcp,
             element_bytes=element,
             state_bytes=DTYPE_BYTES.get(str(state).lower(), 4.0),
             draft_tokens=draft_tokens or 0,

@@ -18,7 +18,8 @@ from servemark.sizing.kv import (
     tokens_that_fit,
     window_bytes,
 )
-from servemark.sizing.lines import Line, Tag
+from servemark.sizing.lines import TIMES, Line, Tag
+from servemark.sizing.startup_log import StartupLog
 from servemark.sizing.weights import draft_parameters, rank_weights, weight_bytes
 
 GIB = 1 << 30
@@ -165,7 +166,37 @@ def _reserve(asked: FitInput, role: RoleInput, lines: list[Line]) -> tuple[float
     else:
         value, margin, why = *RESERVE_ONE, "sizing.reserve.one"
     lines.append(Line("reserve", "rank", value, "bytes", "assumed", {"why": why}, margin=margin))
+    if asked.log is not None:
+        return _reserve_of_log(asked.log, role, lines, value, margin)
     return value, margin
+
+
+def _reserve_of_log(
+    log: StartupLog, role: RoleInput, lines: list[Line], value: float, margin: float
+) -> tuple[float, float]:
+    """llama.cpp names its compute and output buffers; what is not named stays as assumed."""
+    compute, output = log.value("compute_bytes"), log.value("output_bytes") or 0.0
+    graphs = log.value("graph_bytes")
+    if graphs is not None:
+        source = f"{log.file}:{log.facts['graph_bytes'].line}"
+        lines.append(Line("graphs", "rank", graphs, "bytes", "measured", {}, source=source))
+    if role.engine != "llamacpp" or compute is None:
+        return value, margin
+    source = f"{log.file}:{log.facts['compute_bytes'].line}"
+    assumed = lines.pop()
+    lines.append(
+        Line(
+            "reserve",
+            "rank",
+            compute + output,
+            "bytes",
+            "measured",
+            assumed.formula,
+            source=source,
+            replaced=value,
+        )
+    )
+    return compute + output, 0.0
 
 
 def _pool(  # noqa: PLR0917 - the terms of one difference
@@ -193,8 +224,17 @@ def _pool(  # noqa: PLR0917 - the terms of one difference
     formula = {"budget": budget, "weights": weights, "reserve": reserve, "share": share}
     tag: Tag = "assumed" if margin else "declared"
     found = _measured_pool(asked, lines, "pool", size, tag, formula, margin)
-    measured_now = asked.log is not None and asked.log.value("pool_bytes") is not None
-    return found, 0.0 if measured_now else margin
+    measured = asked.log.value("pool_bytes") if asked.log is not None else None
+    if measured is None:
+        return found, margin
+    if role.engine == "vllm":
+        kept = budget - weights - measured
+        formula = {"budget": budget, "weights": weights, "pool": measured}
+        tag = "measured" if role.share.margin is None else "assumed"
+        lines.append(
+            Line("kept", "rank", kept, "bytes", tag, formula, replaced=reserve if tag == "measured" else None)
+        )
+    return found, 0.0
 
 
 def _measured_pool(  # noqa: PLR0917 - one line's parts
@@ -232,9 +272,9 @@ def _terms(groups: tuple[Attention, ...], settings: KvSettings) -> str:
     for group in groups:
         elements = entry_elements(group, settings)
         if elements and (group.window is None or group.kind == "compressed"):
-            parts.append(f"{group.layers} × {elements:g} × {settings.element_bytes:g}")
+            parts.append(f"{group.layers} {TIMES} {elements:g} {TIMES} {settings.element_bytes:g}")
         if group.index_layers:
-            parts.append(f"{group.index_layers} × {group.index_bytes}")
+            parts.append(f"{group.index_layers} {TIMES} {group.index_bytes}")
     return " + ".join(parts) or "0"
 
 
@@ -249,8 +289,12 @@ def _state_terms(groups: tuple[Attention, ...], settings: KvSettings) -> str:
             else:
                 keys = math.ceil(group.kv_heads / settings.tp)
                 channels = heads * group.value_dim + 2 * keys * group.head_dim
-            matrix = f"{heads} × {group.head_dim} × {group.value_dim} × {settings.state_bytes:g}"
-            parts.append(f"{group.layers} × ({matrix} + {channels:,} × {kept} × {settings.conv_bytes:g})")
+            matrix = (
+                f"{heads} {TIMES} {group.head_dim} {TIMES} {group.value_dim} {TIMES} {settings.state_bytes:g}"
+            )
+            parts.append(
+                f"{group.layers} {TIMES} ({matrix} + {channels:,} {TIMES} {kept} {TIMES} {settings.conv_bytes:g})"
+            )
     return " + ".join(parts)
 
 
@@ -280,8 +324,8 @@ def _cache(model: Architecture, role: RoleInput, settings: KvSettings, lines: li
                 formula,
             )
         )
-    if role.draft is not None:
-        drafted = token_bytes(role.draft.attention, settings)
+    drafted = token_bytes(role.draft.attention, settings) if role.draft is not None else 0.0
+    if role.draft is not None and drafted:
         formula = {"terms": _terms(role.draft.attention, settings), "draft": role.draft.name}
         lines.append(Line("draft_token", "rank", drafted, "bytes", "exact", formula))
     state = state_bytes(model.attention, settings)

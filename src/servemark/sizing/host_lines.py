@@ -5,7 +5,7 @@ from __future__ import annotations
 from servemark.sizing.host import RoleHost, transfer_seconds, usable_bytes
 from servemark.sizing.inputs import FitInput, RoleInput
 from servemark.sizing.kv import state_bytes, token_bytes, window_bytes
-from servemark.sizing.lines import Line
+from servemark.sizing.lines import TIMES, Line
 from servemark.sizing.needs import PAGE_2M, PAGE_4K, HostNeeds, chunks, host_needs
 
 EFA_GBYTE_PER_S = (100.0, 400.0)
@@ -111,7 +111,7 @@ def job_lines(asked: FitInput) -> tuple[Line, ...]:
         pool = sum(host.pool_bytes for _, host in hosts)
         total = sum(host.role_bytes for _, host in hosts)
         terms = " + ".join(
-            f"{h.workers} × {h.ranks_per_worker} × {h.store.segment_bytes:,}" for _, h in hosts
+            f"{h.workers} {TIMES} {h.ranks_per_worker} {TIMES} {h.store.segment_bytes:,}" for _, h in hosts
         )
         before, after = usable_bytes(pool, first)
         lines += [
@@ -130,7 +130,7 @@ def job_lines(asked: FitInput) -> tuple[Line, ...]:
         lines.append(
             Line("budget_node", "node", asked.budget_bytes, "bytes", "declared", asked.budget_formula)
         )
-    return tuple([*lines, *_transfer(asked)])
+    return (*lines, *_transfer(asked))
 
 
 def worker_context_bytes(asked: FitInput, role: RoleInput) -> int:

@@ -53,6 +53,8 @@ class RoleInput:
     store: StoreSizes | None = None
     where: str = ""
     remarks: tuple[Remark, ...] = ()
+    declared: bool = True
+    """False where no recipe says how the role is started."""
     fixed_context: int | None = None
     """Tokens of the cache that the engine allocates whatever its memory (llama.cpp)."""
 

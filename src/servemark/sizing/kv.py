@@ -59,12 +59,12 @@ def head_share(group: Attention, settings: KvSettings) -> float:
 def entry_elements(group: Attention, settings: KvSettings) -> float:
     """Elements that one layer caches for one token on one rank, before DCP. 0 for a state."""
     if group.keeps_state:
-        return 0
+        return 0.0
     if group.kind == "mla":
         return group.kv_rank + group.rope_dim
     if group.kind == "compressed":
         if group.compress == 1 and group.window is not None:
-            return 0
+            return 0.0
         return (max(1, group.kv_heads) * group.head_dim + group.index_dim) / group.compress
     return head_share(group, settings) * (group.head_dim + group.values)
 
@@ -110,6 +110,7 @@ def window_bytes(groups: tuple[Attention, ...], settings: KvSettings) -> float:
     for group in groups:
         if group.window is None:
             continue
+        each: float
         if group.kind == "compressed":
             each = max(1, group.kv_heads) * group.head_dim
         else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+TIMES = "\u00d7"
+"""The sign between factors of a formula."""
 Tag = Literal["exact", "declared", "assumed", "measured"]
 Unit = Literal["bytes", "tokens", "count", "seconds", "parameters", "ratio"]
 Scope = Literal["model", "rank", "worker", "node", "role", "job", "request", "nic"]

@@ -8,12 +8,13 @@ from servemark.catalog.deployment import Parallel
 
 
 def parallel_faults(
-    model: Architecture, engine: str, sizes: Parallel, gpus: int, where: str
+    model: Architecture, engine: str, sizes: Parallel, gpus: int, where: str, *, redundant: int = 0
 ) -> list[ServemarkError]:
     """Every contradiction of one role, worst first; [] when the sizes can run.
 
     Rules: ranks = GPUs of a worker; DCP divides TP; TP divides the query heads of every group; EP divides the
-    experts; PP has a layer for each stage; DCP of grouped-query attention is at most TP / KV heads.
+    experts, `redundant` copies included; PP has a layer for each stage; DCP of grouped-query attention is at
+    most TP / KV heads.
     """
     found: list[ServemarkError] = []
 
@@ -38,8 +39,8 @@ def parallel_faults(
         if group.kind == "gqa" and dcp > 1 and dcp * group.kv_heads > tp:
             fault("gqa_dcp", dcp=dcp, tp=tp, kv_heads=group.kv_heads)
     for feed in model.feed_forward:
-        if feed.experts and feed.experts % ep:
-            fault("experts", ep=ep, experts=feed.experts)
+        if feed.experts and (feed.experts + redundant) % ep:
+            fault("experts", ep=ep, experts=feed.experts + redundant)
     if (sizes.pp or 1) > model.layers:
         fault("stages", pp=sizes.pp, layers=model.layers)
     return found

@@ -21,6 +21,8 @@ MAX_LOG_BYTES = 256 << 20
 MAX_LINE = 4000
 GIB, MIB = 1 << 30, 1 << 20
 Engine = Literal["vllm", "sglang", "llamacpp"]
+Keep = Literal["most", "least", "sum", "first"]
+"""What becomes of a figure that several lines say; `sum` adds those of different devices."""
 _NUMBER = r"(-?[\d,]{1,20}(?:\.\d{1,9})?)"
 
 
@@ -54,17 +56,11 @@ class _Pattern:
     name: str
     pattern: re.Pattern[str]
     factor: float = 1
-    keep: Literal["most", "least", "sum", "first"] = "first"
-    group: int = 1
+    keep: Keep = "first"
 
 
-def _p(
-    engine: Engine, name: str, text: str, factor: float = 1, keep: str = "first", group: int = 1
-) -> _Pattern:
-    how: Literal["most", "least", "sum", "first"] = (
-        "most" if keep == "most" else "least" if keep == "least" else "sum" if keep == "sum" else "first"
-    )
-    return _Pattern(engine, name, re.compile(text), factor, how, group)
+def _p(engine: Engine, name: str, text: str, factor: float = 1, keep: Keep = "first") -> _Pattern:
+    return _Pattern(engine, name, re.compile(text), factor, keep)
 
 
 _PATTERNS = (
@@ -74,14 +70,7 @@ _PATTERNS = (
     _p("vllm", "pool_tokens", rf"(?:GPU )?KV cache size: {_NUMBER} tokens", 1, "least"),
     _p("vllm", "max_context", rf"Maximum concurrency for {_NUMBER} tokens per request"),
     _p("vllm", "requests", rf"Maximum concurrency for [\d,]+ tokens per request: {_NUMBER}x"),
-    _p(
-        "vllm",
-        "graph_bytes",
-        rf"Graph capturing finished in {_NUMBER} secs, took {_NUMBER} GiB",
-        GIB,
-        "most",
-        2,
-    ),
+    _p("vllm", "graph_bytes", rf"Graph capturing finished in .* secs, took {_NUMBER} GiB", GIB, "most"),
     _p("vllm", "block_tokens", rf"Setting attention block size to {_NUMBER} tokens"),
     _p("sglang", "weights_bytes", rf"Load weight end\..*mem usage={_NUMBER} GB", GIB, "most"),
     _p("sglang", "pool_tokens", rf"#tokens: {_NUMBER}, K(?:V)? size", 1, "least"),
@@ -145,7 +134,7 @@ def log_facts(lines: Iterable[str], shown: str) -> StartupLog:
         for pattern in _PATTERNS:
             found = pattern.pattern.search(line)
             if found is not None:
-                value = _number(found.group(pattern.group))
+                value = _number(found.group(1))
                 if value is not None:
                     _keep(
                         by_engine[pattern.engine],
