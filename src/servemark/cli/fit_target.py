@@ -21,7 +21,7 @@ from servemark.catalog.nodes import Problem, errors_of, problems_error
 from servemark.catalog.selector import parse_selector
 from servemark.sizing.from_recipe import roles_of, roles_of_blocks
 from servemark.sizing.host import POLICY_MIB, dram_budget_gb
-from servemark.sizing.inputs import FitInput, RoleInput
+from servemark.sizing.inputs import FitInput, RoleInput, Stated
 from servemark.sizing.lines import Remark
 from servemark.sizing.size_strings import GIB, MIB
 from servemark.sizing.startup_log import StartupLog, read_log
@@ -73,10 +73,11 @@ def asked_of(target: str, wishes: Wishes) -> FitInput:
     label = wishes.cluster or (found.arm.runner if found.arm is not None else None)
     roles = _roles(found, model, label, wishes.role)
     card = _gpu(deployment, label, wishes.gpu)
+    log = _log(roles, wishes)
+    roles = _longest_of_log(roles, log)
     context, stated = _context(found, roles, wishes.context)
     dram, dram_source = _node_dram(found, label, card, wishes.cluster is not None)
     budget, budget_formula = _budget(found, label, roles)
-    log = _log(roles, wishes)
     return FitInput(
         title=found.title,
         model=model,
@@ -326,6 +327,17 @@ def _reserve(text: str | None) -> int | None:
     if not math.isfinite(value) or not 0 <= value < 1 << 20:
         raise input_error("sizing.bad_reserve", value=text[:40])
     return int(value * GIB)
+
+
+def _longest_of_log(roles: tuple[RoleInput, ...], log: StartupLog | None) -> tuple[RoleInput, ...]:
+    """The longest context that the engine printed, where the recipe says none."""
+    longest = log.value("max_context") if log is not None else None
+    if log is None or not longest or longest < 1:
+        return roles
+    said = Stated(longest, f"{log.file}:{log.facts['max_context'].line}")
+    return tuple(
+        replace(role, max_context=said) if role.max_context.source == "model" else role for role in roles
+    )
 
 
 def _log(roles: tuple[RoleInput, ...], wishes: Wishes) -> StartupLog | None:

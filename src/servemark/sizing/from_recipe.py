@@ -37,6 +37,7 @@ def roles_of(deployment: Deployment, model: Architecture) -> tuple[RoleInput, ..
     """Every role of a deployment; ServemarkError for the first contradiction of its parallel sizes."""
     found = []
     for role in deployment.roles:
+        _readable_sizes(role)
         copies = _count(role.flag("ep-num-redundant-experts")) or 0
         faults = parallel_faults(
             model, deployment.engine, role.parallel, role.gpus, str(role.at), redundant=copies
@@ -45,6 +46,26 @@ def roles_of(deployment: Deployment, model: Architecture) -> tuple[RoleInput, ..
             raise faults[0]
         found.append(_role(deployment, role, model))
     return tuple(found)
+
+
+_SIZE_FLAGS = (
+    ("tensor-parallel-size", "tp"),
+    ("pipeline-parallel-size", "pp"),
+    ("data-parallel-size", "dp"),
+    ("decode-context-parallel-size", "dcp"),
+    ("prefill-context-parallel-size", "pcp"),
+    ("expert-parallel-size", "ep"),
+)
+
+
+def _readable_sizes(role: RoleSpec) -> None:
+    """A parallel size that is written and is no positive number (0, -8, `eight`) must not count as absent."""
+    for flag, name in _SIZE_FLAGS:
+        value = role.flag(flag)
+        if value is not None and getattr(role.parallel, name) is None:
+            raise input_error(
+                "sizing.parallel_positive", where=str(role.flags[flag].at), name=flag, value=str(value)[:60]
+            )
 
 
 def roles_of_blocks(

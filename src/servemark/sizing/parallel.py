@@ -21,12 +21,13 @@ def parallel_faults(
     def fault(key: str, **values: object) -> None:
         found.append(input_error(f"sizing.parallel_{key}", where=where or None, **values))
 
-    tp, dcp, ep = sizes.tp or 1, sizes.dcp or 1, sizes.ep or 1
-    for name, value in (("tp", tp), ("pp", sizes.pp or 1), ("dcp", dcp), ("pcp", sizes.pcp or 1), ("ep", ep)):
-        if value < 1:
+    for name in ("tp", "pp", "dp", "dcp", "pcp", "ep"):
+        value = getattr(sizes, name)
+        if value is not None and value < 1:
             fault("positive", name=name, value=value)
     if found:
         return found
+    tp, dcp, ep = sizes.tp or 1, sizes.dcp or 1, sizes.ep or 1
     ranks = sizes.ranks(engine)
     if gpus and ranks is not None and ranks != gpus:
         fault("ranks", ranks=ranks, gpus=gpus)

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from servemark.base.errors import input_error
 
@@ -23,6 +23,7 @@ GIB, MIB = 1 << 30, 1 << 20
 Engine = Literal["vllm", "sglang", "llamacpp"]
 Keep = Literal["most", "least", "sum", "first"]
 """What becomes of a figure that several lines say; `sum` adds those of different devices."""
+_DEVICE = re.compile(r":\s+(\S+)\s+(?:model|KV|compute|output) buffer size")
 _NUMBER = r"(-?[\d,]{1,20}(?:\.\d{1,9})?)"
 
 
@@ -33,6 +34,8 @@ class Reading:
     value: float
     line: int
     text: str
+    devices: tuple[str, ...] = ()
+    """Devices of which figures were added up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +110,20 @@ def read_log(path: Path) -> StartupLog:
                 raise input_error("sizing.log_not_file", path=shown)
             if found.st_size > MAX_LOG_BYTES:
                 raise input_error("sizing.log_large", path=shown, size=found.st_size, limit=MAX_LOG_BYTES)
-            return log_facts(_lines(stream.readline), shown)
+            return log_facts(_lines(stream), shown)
     except OSError as error:
         raise input_error("sizing.log_unreadable", path=shown, reason=error.strerror or str(error)) from error
 
 
-def _lines(readline: object) -> Iterable[str]:
+def _lines(stream: BinaryIO) -> Iterable[str]:
     """Lines of bounded length; the rest of a longer one is passed over."""
-    assert callable(readline)  # noqa: S101 - narrows the type of a bound method
     while True:
-        raw = readline(MAX_LINE)
+        raw = stream.readline(MAX_LINE)
         if not raw:
             return
         whole = raw
         while len(whole) == MAX_LINE and not whole.endswith(b"\n"):
-            whole = readline(MAX_LINE)
+            whole = stream.readline(MAX_LINE)
         yield raw.decode("utf-8", "replace")
 
 
@@ -136,11 +138,10 @@ def log_facts(lines: Iterable[str], shown: str) -> StartupLog:
             if found is not None:
                 value = _number(found.group(1))
                 if value is not None:
-                    _keep(
-                        by_engine[pattern.engine],
-                        pattern,
-                        Reading(value * pattern.factor, number, line.strip()),
-                    )
+                    named = _DEVICE.search(line) if pattern.keep == "sum" else None
+                    devices = (named.group(1),) if named is not None else ()
+                    reading = Reading(value * pattern.factor, number, line.strip(), devices)
+                    _keep(by_engine[pattern.engine], pattern, reading)
     engine: Engine = max(by_engine, key=lambda name: len(by_engine[name]))
     facts = by_engine[engine]
     if not facts:
@@ -155,7 +156,9 @@ def _keep(facts: dict[str, Reading], pattern: _Pattern, new: Reading) -> None:
     if old is None:
         facts[pattern.name] = new
     elif pattern.keep == "sum":
-        facts[pattern.name] = Reading(old.value + new.value, old.line, old.text)
+        if new.devices and new.devices[0] not in old.devices:  # a second pass prints the same device again
+            both = (*old.devices, *new.devices)
+            facts[pattern.name] = Reading(old.value + new.value, old.line, old.text, both)
     elif (pattern.keep == "most" and new.value > old.value) or (
         pattern.keep == "least" and new.value < old.value
     ):
