@@ -37,7 +37,7 @@ def test_the_models_that_must_be_there() -> None:
 
 def test_look_up_agrees_with_parsing() -> None:
     """Names found by reading first lines only are the names that parsing gives."""
-    parsed = {}
+    parsed: dict[str, Path] = {}
     for path in sorted(models_folder().glob("*.yaml")):
         model = read_architecture(path)
         for name in (model.name, model.repository, *model.aliases):

@@ -172,8 +172,8 @@ def test_huge_pages_of_the_seed() -> None:
     needs = host_needs(ranks=8, segment_bytes=190 * GIB, buffer_bytes=4 * GIB)
     assert needs.pages == 794_624
     assert needs.pages_reserved == 850_248
-    assert 850_000 * PAGE_2M / (1 << 40) == pytest.approx(1.621, abs=0.0005)
-    assert 850_000 * PAGE_2M / 1e12 == pytest.approx(1.783, abs=0.0005)
+    assert pytest.approx(1.621, abs=0.0005) == 850_000 * PAGE_2M / (1 << 40)
+    assert pytest.approx(1.783, abs=0.0005) == 850_000 * PAGE_2M / 1e12
     assert needs.bytes_per_node / 1e9 == pytest.approx(1666.45, abs=0.005)
 
 

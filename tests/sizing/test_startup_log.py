@@ -27,7 +27,7 @@ SGLANG = """\
 [2026-11-30 TP0] Load weight end. elapsed=2.10 s, type=Qwen3ForCausalLM, avail mem=61.87 GB, mem usage=14.99 GB.
 [2026-11-30 TP0] KV Cache is allocated. dtype: torch.bfloat16, #tokens: 442371, K size: 30.37 GB, V size: 30.38 GB
 [2026-11-30 TP0] Capture target verify CUDA graph end. elapsed=5.12 s, mem usage=1.19 GB, avail mem=5.90 GB.
-[2026-11-30 TP0] max_total_num_tokens=442371, chunked_prefill_size=8192, max_running_requests=4096, context_len=40960, available_gpu_mem=5.90 GB
+[2026-11-30 TP0] max_total_num_tokens=442371, chunked_prefill_size=8192, context_len=40960, available_gpu_mem=5.90 GB
 """
 
 

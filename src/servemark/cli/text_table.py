@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
+import re
 import unicodedata
+
+_CLOSING = "\u3001\u3002\uff0c\uff1b\uff1a\uff09\u300d\u201d\uff01\uff1f"
+_PIECE = re.compile(rf"\s+|[\u2e80-\uffef][{_CLOSING}]*|[^\s\u2e80-\uffef]+[{_CLOSING}]*")
+"""A space, a wide letter or a word, with the closing punctuation that must not begin a line."""
 
 
 def table(heads: list[str], rows: list[list[str]], width: int, flexible: int = 0) -> list[str]:
@@ -24,9 +28,31 @@ def table(heads: list[str], rows: list[list[str]], width: int, flexible: int = 0
 
 
 def wrapped(line: str, width: int, indent: str) -> list[str]:
-    """Lines no wider than the terminal; room is left for wide characters."""
-    room = width if line.isascii() else width * len(line) // max(columns_of(line), 1)
-    return textwrap.wrap(line, max(room, 20), initial_indent=indent, subsequent_indent=indent or "  ")
+    """Lines no wider than the terminal. A break comes at a space or beside a wide letter, never before closing
+    punctuation; a piece that is wider than the terminal is cut."""
+    lines: list[str] = []
+    current = indent
+    for piece in _PIECE.findall(line):
+        if columns_of(current + piece.rstrip()) > width and current.strip():
+            lines.append(current.rstrip())
+            current = (indent or "  ") + piece.lstrip()
+        else:
+            current += piece
+        while columns_of(current.rstrip()) > max(width, 20):
+            cut = _fitting(current, max(width, 20))
+            lines.append(current[:cut])
+            current = (indent or "  ") + current[cut:]
+    return [*lines, current.rstrip()] if current.strip() else lines
+
+
+def _fitting(text: str, width: int) -> int:
+    """Letters of `text` that fill at most `width` columns; at least one."""
+    used = 0
+    for count, letter in enumerate(text):
+        used += columns_of(letter)
+        if used > width:
+            return max(1, count)
+    return len(text)
 
 
 def columns_of(cell: str) -> int:
