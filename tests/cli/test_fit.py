@@ -312,3 +312,20 @@ def test_every_recipe_of_a_real_suite(monkeypatch: pytest.MonkeyPatch) -> None:
             assert report_lines(report, explain=True)
     assert "does_not_fit" not in kinds
     assert kinds["fits"] >= 245 and sum(kinds.values()) >= 250, kinds
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_page_shows_what_is_printed(lang: str) -> None:
+    """The example of the page about memory is the command's output, letter by letter."""
+    folder = DATA / "seed"
+    if not folder.is_dir():
+        pytest.skip("the real suite is not on this machine")
+    page = Path(__file__).parents[2] / "docs" / ("" if lang == "en" else "zh") / "memory.md"
+    block = page.read_text(encoding="utf-8").split("```text\n")[1].split("\n```")[0]
+    command, _, shown = block.partition("\n")
+    done = subprocess.run(
+        [sys.executable, "-m", *command.removeprefix("$ ").split(), "--lang", lang],
+        capture_output=True, text=True, check=True, cwd=folder, env={**os.environ, "COLUMNS": "100"},
+    )  # fmt: skip
+    assert done.stdout.rstrip() == shown

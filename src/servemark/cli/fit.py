@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 def fit(target: str, home: str | None, as_json: bool, explain: bool, **options: object) -> int:
     """Work the memory out and print it; exit 0 fits, 1 does not fit or cannot be said."""
     del home  # nothing is written
+    gc.disable()  # a short process whose trees are all in use until its end
     from servemark.cli.fit_target import asked_of  # noqa: PLC0415 - help needs no room
     from servemark.cli.fit_view import report_lines, report_plain  # noqa: PLC0415
     from servemark.sizing.fit import fit as work_out  # noqa: PLC0415
@@ -40,6 +42,7 @@ def fit(target: str, home: str | None, as_json: bool, explain: bool, **options: 
     else:
         for line in report_lines(report, explain=explain):
             click.echo(line)
+    gc.freeze()  # nothing is searched for cycles at exit
     return 0 if report.verdict.kind == "fits" else 1
 
 

@@ -14,6 +14,7 @@ from servemark.sizing.kv import (
     request_cost,
     requests_that_fit,
     state_bytes,
+    state_layer_bytes,
     token_bytes,
     tokens_that_fit,
     window_bytes,
@@ -331,15 +332,17 @@ def _cache(model: Architecture, role: RoleInput, settings: KvSettings, lines: li
     state = state_bytes(model.attention, settings)
     if state:
         formula = {"terms": _state_terms(model.attention, settings), "drafted": settings.draft_tokens}
-        lines.append(Line("state_request", "request", state, "bytes", "exact", formula))
+        lines.append(Line("state_request", "rank", state, "bytes", "exact", formula))
     window = window_bytes(model.attention, settings)
     if window:
         formula = {"block": settings.block_tokens}
-        lines.append(Line("window_request", "request", window, "bytes", "exact", formula))
+        lines.append(Line("window_request", "rank", window, "bytes", "exact", formula))
     pages = pages_of(model, settings, role.draft)
     if pages is not None:
         formula = {
-            "block": pages.block_tokens, "page": pages.page_bytes, "full": pages.full_layers,
+            "block": pages.block_tokens,
+            "state": max(state_layer_bytes(group, settings) for group in model.attention),
+            "token": pages.page_bytes // pages.block_tokens, "full": pages.full_layers,
             "states": pages.state_layers, "draft": pages.draft_layers, "spread": settings.context_ranks,
         }  # fmt: skip
         tokens = pages.block_tokens * settings.context_ranks
@@ -362,7 +365,7 @@ def _requests(  # noqa: PLR0917 - what fits, from all that was found
         "context": asked.context, "entries": cost.entries, "states": cost.states, "draft": cost.draft,
         "windows": cost.windows,
     }  # fmt: skip
-    lines.append(Line("request", "request", cost.total, "bytes", "exact", formula))
+    lines.append(Line("request", "rank", cost.total, "bytes", "exact", formula))
     if pool is None or role.fixed_context is not None:
         return cost.total
     longest = int(role.max_context.value)
