@@ -58,9 +58,26 @@ OSS = {
     "layer_types": ["sliding_attention", "full_attention"] * 18, "quantization_config": {"quant_method": "mxfp4"},
 }  # fmt: skip
 
+V4 = {
+    "model_type": "deepseek_v4", "hidden_size": 7168, "vocab_size": 129_280, "num_hidden_layers": 61,
+    "max_position_embeddings": 1_048_576, "num_attention_heads": 128, "num_key_value_heads": 1, "head_dim": 512,
+    "q_lora_rank": 1536, "o_groups": 16, "o_lora_rank": 1024, "sliding_window": 128, "index_head_dim": 128,
+    "index_n_heads": 64, "moe_intermediate_size": 3072, "n_routed_experts": 384, "n_shared_experts": 1,
+    "num_experts_per_tok": 6, "num_nextn_predict_layers": 1, "expert_dtype": "fp4",
+    "compress_ratios": [128, 128, *([4, 128] * 29), 4, 0], "quantization_config": {"quant_method": "fp8"},
+}  # fmt: skip
+M3 = {
+    "model_type": "minimax_m3", "hidden_size": 6144, "vocab_size": 200_064, "num_hidden_layers": 60,
+    "max_position_embeddings": 1_048_576, "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 128,
+    "use_qk_norm": True, "first_k_dense_replace": 3, "dense_intermediate_size": 12_288,
+    "moe_intermediate_size": 3072, "num_local_experts": 128, "num_experts_per_tok": 4, "n_shared_experts": 1,
+    "sparse_attention_config": {"sparse_attention_freq": [0, 0, 0] + [1] * 57, "sparse_index_dim": 128},
+}  # fmt: skip
+
 
 @pytest.mark.parametrize(
-    ("config", "name"), [(K3, "kimik3"), (QWEN, "Qwen/Qwen3-8B"), (R1, "dsr1"), (OSS, "gptoss")]
+    ("config", "name"),
+    [(V4, "dsv4"), (M3, "minimaxm3"), (K3, "kimik3"), (QWEN, "Qwen/Qwen3-8B"), (R1, "dsr1"), (OSS, "gptoss")],
 )
 def test_configurations(config: dict[str, object], name: str) -> None:
     """Same groups, same parameters, same precision as the model file."""

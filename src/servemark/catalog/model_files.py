@@ -235,6 +235,61 @@ def _gpt_oss(config: _Config) -> Built:
     return groups, (feed,)
 
 
+def _compressed(config: _Config) -> Built:
+    """Layers by the tokens that share an entry; those of 4 have a sparse index."""
+    layers = config.positive("num_hidden_layers")
+    ratios = [ratio for ratio in config.items("compress_ratios")[:layers] if isinstance(ratio, int)]
+    if len(ratios) != layers:
+        raise input_error("catalog.config_layers", path=config.shown, counted=len(ratios), layers=layers)
+    groups = []
+    for ratio in sorted(set(ratios)):
+        indexed = ratio == 4
+        groups.append(
+            Attention(
+                kind="compressed",
+                layers=ratios.count(ratio),
+                heads=config.positive("num_attention_heads"),
+                kv_heads=config.positive("num_key_value_heads"),
+                head_dim=config.positive("head_dim"),
+                q_rank=config.positive("q_lora_rank"),
+                compress=max(1, ratio),
+                window=config.positive("sliding_window"),
+                index_dim=config.positive("index_head_dim") if indexed else 0,
+                index_heads=config.positive("index_n_heads") if indexed else 0,
+                o_groups=config.positive("o_groups"),
+                o_rank=config.positive("o_lora_rank"),
+            )
+        )
+    moe = FeedForward(
+        layers,
+        config.positive("moe_intermediate_size"),
+        config.positive("n_routed_experts"),
+        config.positive("num_experts_per_tok"),
+        config.integer("n_shared_experts", default=0),
+    )
+    return tuple(groups), _split(config, layers, moe, 1)
+
+
+def _sparse_grouped(config: _Config) -> Built:
+    """Grouped-query attention of which some layers keep an index; its bytes are an assumption (one bf16 key)."""
+    layers = config.positive("num_hidden_layers")
+    sparse = config.inner("sparse_attention_config")
+    indexed = sum(one == 1 for one in sparse.items("sparse_attention_freq"))
+    group = replace(
+        _grouped(config, layers, norm=config.flag("use_qk_norm")),
+        index_layers=min(indexed, layers),
+        index_bytes=2 * sparse.positive("sparse_index_dim"),
+    )
+    moe = FeedForward(
+        layers,
+        config.positive("moe_intermediate_size"),
+        config.positive("num_local_experts"),
+        config.positive("num_experts_per_tok"),
+        config.integer("n_shared_experts", default=0),
+    )
+    return (group,), _split(config, layers, moe, config.positive("dense_intermediate_size"))
+
+
 FAMILIES: dict[str, Callable[[_Config], Built]] = {
     "llama": _dense,
     "mistral": _dense,
@@ -246,6 +301,8 @@ FAMILIES: dict[str, Callable[[_Config], Built]] = {
     "deepseek_v32": _deepseek,
     "kimi_k2": _deepseek,
     "glm_moe_dsa": _deepseek,
+    "deepseek_v4": _compressed,
+    "minimax_m3": _sparse_grouped,
     "kimi_linear": _kimi_linear,
     "qwen3_5_moe_text": _hybrid_qwen,
     "qwen3_next": _hybrid_qwen,
@@ -330,6 +387,8 @@ def _built_in(
     if not layers or not full or not feed:
         return ()
     group = replace(full[0], layers=layers, index_layers=0, index_bytes=0)
+    if group.kind == "compressed":
+        group = replace(group, compress=1, index_dim=0, index_heads=0)
     return (
         Draft(
             "mtp", (group,), (replace(feed[-1], layers=layers),), None, config.positive("hidden_size"), True
@@ -348,6 +407,8 @@ def _precisions(config: _Config, outer: _Config) -> tuple[Precision, ...]:
         return (Precision("fp4", 4.25, 16), BF16)
     if "nvfp4" in text:
         return (Precision("fp4", 4.5, 16), BF16)
+    if method == "fp8" and config.values.get("expert_dtype") == "fp4":
+        return (Precision("fp4", 4.25, 8.002), BF16)
     if method == "fp8":
         return (Precision("fp8", 8.002, 8.002), BF16)
     if '"num_bits": 4' in text:

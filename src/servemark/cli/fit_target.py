@@ -26,7 +26,6 @@ from servemark.sizing.lines import Remark
 from servemark.sizing.size_strings import GIB, MIB
 from servemark.sizing.startup_log import StartupLog, read_log
 
-MAX_CONTEXT = 1 << 32
 _SUFFIX = re.compile(
     r"[-_](fp8|fp4|nvfp4|mxfp4|mxfp8|bf16|int4|awq|instruct|preview|base|chat|v\d+|\d{4})\Z", re.IGNORECASE
 )
@@ -62,7 +61,7 @@ class Target:
 
 def asked_of(target: str, wishes: Wishes) -> FitInput:
     """Resolve everything. ServemarkError (exit 2) for whatever the user has to mend first."""
-    if wishes.context is not None and not 1 <= wishes.context <= MAX_CONTEXT:
+    if wishes.context is not None and wishes.context < 1:
         raise input_error("sizing.not_positive", name="--context", value=wishes.context)
     found = _target(target)
     deployment = found.deployment
@@ -77,7 +76,7 @@ def asked_of(target: str, wishes: Wishes) -> FitInput:
     roles = _longest_of_log(roles, log)
     context, stated = _context(found, roles, wishes.context)
     dram, dram_source = _node_dram(found, label, card, wishes.cluster is not None)
-    budget, budget_formula = _budget(found, label, roles)
+    budget, budget_formula = _budget(found, label, card, roles, dram)
     return FitInput(
         title=found.title,
         model=model,
@@ -290,20 +289,21 @@ def _this_machine() -> tuple[int | None, str]:
 
 
 def _budget(
-    found: Target, label: str | None, roles: tuple[RoleInput, ...]
+    found: Target, label: str | None, card: Gpu | None, roles: tuple[RoleInput, ...], dram: int | None
 ) -> tuple[int | None, dict[str, object]]:
     """The suite's budget per node, as its generator works it out: prefill's GPUs on one node, whole decimal GB."""
-    entry, clusters = found.entry, found.clusters
-    if entry is None or entry.scenario is None or clusters is None or label is None:
+    share = (
+        found.entry.scenario.dram_utilization if found.entry is not None and found.entry.scenario else None
+    )
+    known = found.clusters.hardware.get(label or "") if found.clusters is not None else None
+    on_node = card.first("gpus-per-node") if card is not None else None
+    per_node = known.gpus_per_node if known is not None else int(on_node or 0)
+    if share is None or not dram or not per_node:
         return None, {}
-    share, known = entry.scenario.dram_utilization, clusters.hardware.get(label)
-    if share is None or known is None:
-        return None, {}
-    gpus = min(roles[0].ranks_per_worker, known.gpus_per_node)
-    size = dram_budget_gb(known.available_cpu_dram_mib, share, gpus, known.gpus_per_node)
+    gpus = min(roles[0].ranks_per_worker, per_node)
+    size = dram_budget_gb(dram // MIB, share, gpus, per_node)
     formula: dict[str, object] = {
-        "mib": min(known.available_cpu_dram_mib, POLICY_MIB), "share": share, "gpus": gpus,
-        "per_node": known.gpus_per_node, "gb": size,
+        "mib": min(dram // MIB, POLICY_MIB), "share": share, "gpus": gpus, "per_node": per_node, "gb": size,
     }  # fmt: skip
     return size * 10**9, formula
 
