@@ -91,3 +91,9 @@ def test_transfer() -> None:
     assert transfer_seconds(2.54e9, 100e9) == pytest.approx(0.0254)
     with pytest.raises(ServemarkError):
         transfer_seconds(1, 0)
+
+
+def test_reserved_bytes() -> None:
+    """850,248 pages of 2 MiB."""
+    needs = host_needs(ranks=8, segment_bytes=190 * GIB, buffer_bytes=4 * GIB)
+    assert needs.reserved_bytes == 850_248 * 2 * MIB
