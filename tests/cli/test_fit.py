@@ -9,6 +9,7 @@ import resource
 import subprocess
 import sys
 import unicodedata
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -281,6 +282,17 @@ def test_seed(seed: str) -> None:
     names = {remark.name: remark for remark in report.remarks}
     assert {"registration", "budget_is_not_allocation", "draft_sharding", "resident_states"} <= set(names)
     assert names["budget_is_not_allocation"].values["ratio"] == pytest.approx(1.35, abs=0.005)
+
+
+@pytest.mark.corpus
+def test_roles_that_share_a_node(seed: str) -> None:
+    """Two roles of 1,552 GiB each on one node of 2,964,436 MiB (2,894.96 GiB): 209.04 GiB short."""
+    asked = replace(asked_of(seed, Wishes(cluster="cluster:b300-nv")), colocated=True)
+    report = fit(asked)
+    assert value(report, "host_node_shared") == 3104 * GIB
+    assert (report.verdict.kind, report.verdict.scope) == ("does_not_fit", "node")
+    assert report.verdict.missing == 3104 * GIB - (2_964_436 << 20)
+    assert fit(replace(asked, colocated=False)).verdict.kind == "fits"
 
 
 @pytest.mark.corpus

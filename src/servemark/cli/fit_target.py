@@ -92,6 +92,7 @@ def asked_of(target: str, wishes: Wishes) -> FitInput:
         budget_formula=budget_formula,
         transfer=deployment.kv_transfer[0] if deployment is not None and deployment.kv_transfer else None,
         transfer_efa=deployment is not None and _over_efa(deployment),
+        colocated=deployment is not None and deployment.extras.get("allow_prefill_decode_colocation") is True,
         reserve_bytes=_reserve(wishes.reserve),
         log=log,
         remarks=tuple(remarks),

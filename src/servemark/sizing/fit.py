@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from servemark.sizing.gpu_lines import GpuPart, gpu_part
-from servemark.sizing.host_lines import host_lines, job_lines, node_needs, pages_lines, role_host
+from servemark.sizing.host_lines import (
+    host_lines,
+    job_lines,
+    node_needs,
+    pages_lines,
+    role_host,
+    shared_node_bytes,
+)
 from servemark.sizing.inputs import FitInput, RoleInput
 from servemark.sizing.kv import pages_of, tokens_that_fit
 from servemark.sizing.lines import Line, Remark, Verdict
@@ -139,8 +146,9 @@ def _host_verdict(asked: FitInput, made: RoleFit) -> Verdict | None:
         return None
     if asked.node_dram_bytes is None:
         return Verdict("cannot_say", reason="node_dram", values={"role": made.role.name})
-    if host.node_bytes > asked.node_dram_bytes:
-        missing = host.node_bytes - asked.node_dram_bytes
+    needed = shared_node_bytes(asked) if asked.colocated else host.node_bytes
+    if needed > asked.node_dram_bytes:
+        missing = needed - asked.node_dram_bytes
         return Verdict("does_not_fit", scope="node", missing=missing, reason="dram")
     return None
 

@@ -102,6 +102,11 @@ def pages_lines(role: RoleInput) -> tuple[Line, ...]:
     return tuple(lines)
 
 
+def shared_node_bytes(asked: FitInput) -> int:
+    """Host memory of a node that every role has ranks on."""
+    return sum(host.node_bytes for role in asked.roles if (host := role_host(role)) is not None)
+
+
 def job_lines(asked: FitInput) -> tuple[Line, ...]:
     """The whole job's pool, the budget, and what a context's way between roles takes."""
     hosts = [(role, found) for role in asked.roles if (found := role_host(role)) is not None]
@@ -123,6 +128,10 @@ def job_lines(asked: FitInput) -> tuple[Line, ...]:
             ),
         ]  # fmt: skip
         lines += _contexts(asked, hosts[0][0], before)
+    if asked.colocated and len(hosts) > 1:
+        each = " + ".join(f"{host.node_bytes:,}" for _, host in hosts)
+        both = shared_node_bytes(asked)
+        lines.append(Line("host_node_shared", "node", both, "bytes", "assumed", {"terms": each}))
     if asked.node_dram_bytes is not None and hosts:
         source = {"source": asked.node_dram_source}
         lines.append(Line("node_dram", "node", asked.node_dram_bytes, "bytes", "declared", dict(source)))

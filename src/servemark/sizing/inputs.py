@@ -79,6 +79,8 @@ class FitInput:
     transfer: str | None = None
     """What carries KV between roles; None where nothing does."""
     transfer_efa: bool = False
+    colocated: bool = False
+    """Whether the recipe lets roles share a node: their host memory adds up there."""
     reserve_bytes: int | None = None
     """A stated reserve for activations and graphs; None takes the assumption."""
     log: StartupLog | None = None
