@@ -98,3 +98,10 @@ def test_drafts() -> None:
     assert (
         11.3e9 < mtp.total < 14e9
     )  # published 14 B of DeepSeek-V3's MTP weights include tables that are shared
+
+
+def test_biases_and_sinks() -> None:
+    """gpt-oss's attention: biases of queries (32), keys and values (2 x 16), output (32), and a sink a head (4)."""
+    bare, _ = attention_parameters((GQA,), 32)
+    full, _ = attention_parameters((replace(GQA, bias=True),), 32)
+    assert full - bare == 4 * (32 + 2 * 16 + 32 + 4)

@@ -61,6 +61,7 @@ def gpu_part(asked: FitInput, role: RoleInput) -> GpuPart:
     pool, margin = _pool(asked, role, lines, budget, weights, reserve, weights_margin + reserve_margin)
     settings = settled(asked, role, pool)
     _cache(asked.model, role, settings, lines)
+    _block_of_log(asked, role, settings, lines)
     longest = int(role.max_context.value)
     most = request_cost(asked.model, settings, role.draft, longest).total
     request = _requests(asked, role, settings, lines, pool, margin)
@@ -348,6 +349,20 @@ def _cache(model: Architecture, role: RoleInput, settings: KvSettings, lines: li
         tokens = pages.block_tokens * settings.context_ranks
         lines.append(Line("page", "rank", pages.page_bytes, "bytes", "exact", formula))
         lines.append(Line("page_tokens", "worker", tokens, "tokens", "exact", formula))
+
+
+def _block_of_log(asked: FitInput, role: RoleInput, settings: KvSettings, lines: list[Line]) -> None:
+    """The block that the engine printed, beside the one that was worked out."""
+    measured = asked.log.value("block_tokens") if asked.log is not None else None
+    if asked.log is None or measured is None:
+        return
+    pages = pages_of(asked.model, settings, role.draft)
+    source = f"{asked.log.file}:{asked.log.facts['block_tokens'].line}"
+    estimate = pages.block_tokens if pages is not None else None
+    formula: dict[str, object] = {"block": settings.block_tokens}
+    lines.append(
+        Line("block", "rank", measured, "tokens", "measured", formula, source=source, replaced=estimate)
+    )
 
 
 def _requests(  # noqa: PLR0917 - what fits, from all that was found

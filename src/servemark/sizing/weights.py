@@ -86,11 +86,12 @@ def _kda(group: Attention, hidden: int) -> tuple[int, int]:
 
 
 def _gated_delta(group: Attention, hidden: int) -> tuple[int, int]:
-    """`heads` value heads and `kv_heads` key heads: q, k, v, gate, output, two scalars a head, convolution."""
+    """`heads` value heads and `kv_heads` key heads: q, k, v, gate, output, two scalars a head (Mamba: one), convolution."""
     keys = group.kv_heads * group.head_dim
     inner = group.heads * group.value_dim
     projections = hidden * (2 * keys + inner) + inner * hidden * (2 if group.output_gate else 1)
-    small = hidden * 2 * group.heads + (2 * keys + inner) * group.conv_kernel + 2 * group.heads
+    scalars = 1 if group.kind == "mamba" else 2
+    small = hidden * scalars * group.heads + (2 * keys + inner) * group.conv_kernel + 2 * group.heads
     return projections + small + group.value_dim + 2 * hidden, 0
 
 
