@@ -11,6 +11,8 @@ from servemark.sizing.lines import Line, Remark, Verdict
 
 GIB = 1 << 30
 MAX_WIDTH = 120
+TAG_WIDTH = 23
+"""Columns kept for the longest tag and the space before it."""
 SCOPES = ("model", "rank", "worker", "node", "role", "job", "request", "nic")
 
 
@@ -18,7 +20,7 @@ def report_lines(report: FitReport, *, explain: bool) -> list[str]:
     """The report for a terminal."""
     width = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
     asked = report.asked
-    lines = [asked.title[:width]]
+    lines = wrapped(asked.title, width, "")
     card = asked.gpu.name.upper() if asked.gpu is not None else text("sizing.view.no_gpu")
     head = text(
         "sizing.view.head", None, model=asked.model.name, precision=asked.precision.name, gpu=card,
@@ -78,7 +80,7 @@ class _Columns:
         if not cells:
             return []
         label, value = (max(columns_of(cell[i]) for cell in cells) for i in (0, 1))
-        label = min(label, max(24, self.width - value - 24))
+        label = min(label, max(24, self.width - value - TAG_WIDTH))
         shown: list[str] = []
         for title, line in self.rows:
             if line is None:
