@@ -21,6 +21,7 @@ VERBS = {
     "check": "servemark.cli.check:check",
     "changelog": "servemark.cli.changelog:changelog",
     "plan": "servemark.cli.plan:plan",
+    "fit": "servemark.cli.fit:fit",
     "preflight": "servemark.cli.preflight:preflight",
     "run": "servemark.cli.run:run",
     "runs": "servemark.cli.runs:runs",

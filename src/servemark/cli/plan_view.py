@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import textwrap
-import unicodedata
 from collections.abc import Iterable, Sequence
 
 from servemark.base.messages import text
 from servemark.catalog.nodes import Problem, limited
+from servemark.cli.text_table import columns_of, table, wrapped
 from servemark.plan.rows import PlanRow
 from servemark.plan.strict import Plan
 from servemark.plan.summary import FIXED_HOURS, START_HOURS, Share, Summary
@@ -69,12 +68,12 @@ def plan_lines(plan: Plan, summary: Summary, output: str) -> list[str]:
         evals=total.evals,
         canaries=summary.canaries,
     )
-    lines = _wrapped(head, width, "")
+    lines = wrapped(head, width, "")
     if total.points:
         lines += ["", *_cluster_table(summary, width)]
         lines.append("")
         for fact in _facts(plan, summary):
-            lines += _wrapped(fact, width, "")
+            lines += wrapped(fact, width, "")
     if total.points and (output == "list" or (output == "text" and total.points <= SHORT_PLAN)):
         lines += ["", *_points(plan.rows, width)]
     elif output == "text" and total.points:
@@ -88,7 +87,7 @@ def _cluster_table(summary: Summary, width: int) -> list[str]:
     rows = [_share_cells(share) for share in summary.clusters]
     if len(rows) > 1:
         rows.append(_share_cells(summary.total))
-    return _table(heads, rows, width)
+    return table(heads, rows, width)
 
 
 def _share_cells(share: Share) -> list[str]:
@@ -130,10 +129,10 @@ def _points(rows: Sequence[PlanRow], width: int) -> list[str]:
     names = ("number", "point", "gpus", "nodes", "marks", "priority")
     heads = [text(f"plan.column.{name}") for name in names]
     cells = [_point_cells(number, row) for number, row in enumerate(rows, 1)]
-    widest = max(_width(row.selector) for row in rows)
-    others = sum(max(_width(row[i]) for row in [heads, *cells]) + 2 for i in (0, 2, 3, 4, 5))
+    widest = max(columns_of(row.selector) for row in rows)
+    others = sum(max(columns_of(row[i]) for row in [heads, *cells]) + 2 for i in (0, 2, 3, 4, 5))
     wide = widest + others <= width
-    lines = _table(heads, cells, width, flexible=1) if wide else []
+    lines = table(heads, cells, width, flexible=1) if wide else []
     head, body = lines[:2], lines[2:]
     if not wide:
         body = [f"{number:>{len(str(len(rows)))}}  {row.selector}" for number, row in enumerate(rows, 1)]
@@ -146,7 +145,7 @@ def _points(rows: Sequence[PlanRow], width: int) -> list[str]:
             figures = [f"{heads[i]} {cell[i]}" for i in (2, 3, 4, 5) if cell[i]]
             why = f"{', '.join(figures)}; {why}"
         if why != last:
-            printed += _wrapped(why, width, " " * 6)
+            printed += wrapped(why, width, " " * 6)
         last = why
     return [*printed, "", text("plan.view.marks")]
 
@@ -156,43 +155,3 @@ def _point_cells(number: int, row: PlanRow) -> list[str]:
     nodes = "?" if row.nodes is None else str(row.nodes)
     priority = "" if row.priority is None else f"{row.priority:g}"
     return [str(number), row.selector, str(row.gpus), nodes, marks or "·", priority]
-
-
-def _table(heads: list[str], rows: list[list[str]], width: int, flexible: int = 0) -> list[str]:
-    """Columns two spaces apart, numbers to the right; the flexible one gives way when the terminal is
-    narrow."""
-    columns = list(zip(heads, *rows, strict=True))
-    widths = [max(_width(cell) for cell in column) for column in columns]
-    over = sum(widths) + 2 * (len(widths) - 1) - width
-    if over > 0:
-        widths[flexible] = max(12, widths[flexible] - over)
-    lines = []
-    for row in [heads, ["─" * w for w in widths], *rows]:
-        cells = [_pad(_cut(cell, widths[i]), widths[i], left=i == flexible) for i, cell in enumerate(row)]
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
-def _wrapped(line: str, width: int, indent: str) -> list[str]:
-    """Lines no wider than the terminal; room is left for wide characters."""
-    room = width if line.isascii() else width * len(line) // max(_width(line), 1)
-    return textwrap.wrap(line, max(room, 20), initial_indent=indent, subsequent_indent=indent or "  ")
-
-
-def _width(cell: str) -> int:
-    """Columns that a text takes on a terminal: wide characters take two."""
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in cell)
-
-
-def _pad(cell: str, width: int, *, left: bool) -> str:
-    space = " " * max(0, width - _width(cell))
-    return cell + space if left else space + cell
-
-
-def _cut(cell: str, width: int) -> str:
-    """The text, with its middle left out when it is too wide: ends of names tell them apart."""
-    if _width(cell) <= width:
-        return cell
-    head = (width - 1) // 2
-    tail = width - 1 - head
-    return f"{cell[:head]}…{cell[-tail:]}"

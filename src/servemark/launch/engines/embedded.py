@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from servemark.base.errors import Layer, ServemarkError, input_error
+from servemark.catalog.gguf import read_gguf
 from servemark.launch.cpus import usable_cpus
 from servemark.launch.engines import embedded_child
 from servemark.launch.engines.embedded_args import parse_args
-from servemark.launch.engines.gguf import read_gguf
 from servemark.launch.engines.model_file import model_sha256, start_hashing
 from servemark.launch.engines.openai_probe import model_entries, serves_ours
 from servemark.launch.engines.prometheus import parse_prometheus

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servemark.base.errors import Layer, ServemarkError
-from servemark.launch.engines.gguf import read_gguf
+from servemark.catalog.gguf import read_gguf
 from servemark.launch.engines.model_file import model_sha256
 
 

@@ -48,6 +48,10 @@ class GgufInfo:
     """Scalar and string values only; arrays (vocabularies) are skipped."""
     required_bytes: int
     file_bytes: int
+    parameters: int = 0
+    """Elements of all tensors."""
+    tensor_bytes: int | None = None
+    """Bytes of all tensors' data; None when a tensor has a type of unknown size."""
 
 
 _known: dict[tuple[str, int, int], GgufInfo] = {}
@@ -175,14 +179,14 @@ def _parse(path: Path, stream: BinaryIO, size: int) -> GgufInfo:
             raise ServemarkError("launch.model_gguf_version", Layer.MODEL, path=str(path), version=version)
         tensors, keys = reader.count("Q", _MAX_TENSORS), reader.count("Q", _MAX_KEYS)
         metadata = _metadata(reader, keys)
-        required = _required_bytes(reader, tensors, metadata)
+        required, parameters, held = _tensors(reader, tensors, metadata)
     except _MalformedError:
         raise ServemarkError("launch.model_damaged", Layer.MODEL, path=str(path), offset=reader.at) from None
     except _TruncatedError:
         raise _too_short(path, size, size + 1) from None
     if size < required:
         raise _too_short(path, size, required)
-    return GgufInfo(version, tensors, metadata, required, size)
+    return GgufInfo(version, tensors, metadata, required, size, parameters, held)
 
 
 def _too_short(path: Path, size: int, required: int) -> ServemarkError:
@@ -199,17 +203,21 @@ def _metadata(reader: _Reader, keys: int) -> dict[str, object]:
     return found
 
 
-def _required_bytes(reader: _Reader, tensors: int, metadata: dict[str, object]) -> int:
-    """End of the last tensor's data, counted from the start of the file."""
-    end = 0
+def _tensors(reader: _Reader, tensors: int, metadata: dict[str, object]) -> tuple[int, int, int | None]:
+    """(end of the last tensor's data counted from the start of the file, elements, bytes) of all tensors."""
+    end, total, held, known = 0, 0, 0, True
     for _ in range(tensors):
         reader.string()
         elements = 1
         for _ in range(reader.count("I", _MAX_DIMS)):
             elements *= int(reader.scalar("Q"))
         per_block, block_bytes = _TYPE_BYTES.get(int(reader.scalar("I")), (1, 0))
-        end = max(end, int(reader.scalar("Q")) + -(-elements // per_block) * block_bytes)
+        size = -(-elements // per_block) * block_bytes
+        end = max(end, int(reader.scalar("Q")) + size)
+        total += elements
+        held += size
+        known = known and block_bytes > 0
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20:
         raise _MalformedError
-    return -(-reader.at // alignment) * alignment + end
+    return -(-reader.at // alignment) * alignment + end, total, held if known else None

@@ -1,0 +1,251 @@
+"""A size report as a person reads it: the verdict, figures by role and scope with their tags; and as JSON."""
+
+from __future__ import annotations
+
+import shutil
+
+from servemark.base.messages import text
+from servemark.cli.text_table import columns_of, padded, wrapped
+from servemark.sizing.fit import FitReport, RoleFit
+from servemark.sizing.lines import Line, Remark, Verdict
+
+GIB = 1 << 30
+MAX_WIDTH = 120
+TAG_WIDTH = 23
+"""Columns kept for the longest tag and the space before it."""
+SCOPES = ("model", "rank", "worker", "node", "role", "job", "request", "nic")
+
+
+def report_lines(report: FitReport, *, explain: bool) -> list[str]:
+    """The report for a terminal."""
+    width = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
+    asked = report.asked
+    lines = wrapped(asked.title, width, "")
+    card = asked.gpu.name.upper() if asked.gpu is not None else text("sizing.view.no_gpu")
+    head = text(
+        "sizing.view.head", None, model=asked.model.name, precision=asked.precision.name, gpu=card,
+        context=f"{asked.context:,}",
+    )  # fmt: skip
+    lines += wrapped(head, width, "")
+    lines += ["", *wrapped(verdict_text(report.verdict), width, ""), ""]
+    columns = _Columns(width, explain=explain)
+    columns.section(text("sizing.view.model"), report.model)
+    for made in report.roles:
+        columns.role(made)
+    if report.job:
+        columns.section(text("sizing.view.job"), report.job)
+    lines += columns.lines()
+    if report.remarks:
+        lines.append("")
+        for remark in report.remarks:
+            lines += wrapped(remark_text(remark), width, "")
+    lines += ["", *wrapped(text("sizing.view.tags"), width, "")]
+    if not explain:
+        lines += wrapped(text("sizing.view.explain"), width, "")
+    return lines
+
+
+class _Columns:
+    """Rows gathered first, so that all of them share their widths."""
+
+    def __init__(self, width: int, *, explain: bool) -> None:
+        self.width = width
+        self.explain = explain
+        self.rows: list[tuple[str, Line | None]] = []
+
+    def section(self, title: str, lines: tuple[Line, ...]) -> None:
+        """A titled block."""
+        self.rows.append((title, None))
+        self.rows += [("", line) for line in lines]
+
+    def role(self, made: RoleFit) -> None:
+        """A role's block, or that it is as an earlier one's."""
+        role = made.role
+        title = text(
+            "sizing.view.role", None, role=text(f"sizing.role.{role.name}"), workers=role.workers,
+            ranks=role.ranks_per_worker, engine=role.engine,
+        )  # fmt: skip
+        if made.same_as is not None:
+            self.rows.append(
+                (text("sizing.view.same", None, role=title, other=text(f"sizing.role.{made.same_as}")), None)
+            )
+            return
+        self.section(title, made.lines)
+
+    def lines(self) -> list[str]:
+        """Label, scope, figure, tag; below it the formula when it was asked for."""
+        cells = [
+            (f"  {label_of(line)}", figure(line), tag_text(line)) for _, line in self.rows if line is not None
+        ]
+        if not cells:
+            return []
+        label, value = (max(columns_of(cell[i]) for cell in cells) for i in (0, 1))
+        label = min(label, max(24, self.width - value - TAG_WIDTH))
+        shown: list[str] = []
+        for title, line in self.rows:
+            if line is None:
+                shown += ([""] if shown else []) + wrapped(title, self.width, "")
+                continue
+            name, value_text, tag = f"  {label_of(line)}", figure(line), tag_text(line)
+            first, *more = wrapped(name, label, "") if columns_of(name) > label else [name]
+            head = f"  {first.strip()}"
+            shown.append(
+                f"{padded(head, label, left=True)}  {padded(value_text, value, left=False)}  {tag}".rstrip()
+            )
+            shown += [f"    {part.strip()}" for part in more]
+            if self.explain:
+                shown += wrapped(f"= {formula_text(line)}", self.width, " " * 6)
+        return shown
+
+
+def label_of(line: Line) -> str:
+    """What the figure is, with its scope."""
+    return f"{text(f'sizing.line.{line.name}')} ({text(f'sizing.scope.{line.scope}')})"
+
+
+def figure(line: Line) -> str:
+    """The figure with its unit: bytes in GiB and GB side by side, small ones in bytes."""
+    return amount(line.value, line.unit)
+
+
+def amount(value: float, unit: str) -> str:
+    """A value with its unit; never a bare number."""
+    if unit == "bytes":
+        return _bytes(value)
+    if unit == "parameters":
+        for size, letter, digits in ((1e12, "T", 4), (1e9, "B", 3)):
+            if value >= size:
+                return f"{value / size:,.{digits}f} {letter}"
+    if unit == "seconds":
+        return f"{value * 1000:,.2f} ms"
+    if unit == "tokens":
+        return text("sizing.view.tokens", None, count=f"{value:,.0f}")
+    return f"{value:,.0f}"
+
+
+def _bytes(value: float) -> str:
+    """GiB and GB side by side, MiB and MB below a tenth of a GiB, bytes below a MiB."""
+    if abs(value) >= GIB / 10:
+        return f"{value / GIB:,.2f} GiB = {value / 1e9:,.2f} GB"
+    if abs(value) >= 1 << 20:
+        return f"{value / (1 << 20):,.2f} MiB = {value / 1e6:,.2f} MB"
+    return f"{value:,.0f} B" if value == int(value) else f"{value:,.1f} B"
+
+
+def tag_text(line: Line) -> str:
+    """`exact`, `declared`, `assumed ± 4.00 GiB`, `measured (estimate 1.2 % high)`."""
+    if line.tag == "measured":
+        off = line.off
+        if off is None:
+            return text("sizing.tag.measured")
+        return text("sizing.tag.measured_off", None, off=f"{off * 100:+.2f} %")
+    if line.margin is not None and line.tag == "assumed":
+        return text("sizing.tag.assumed", None, margin=_margin(line))
+    return text("sizing.tag.assumed_bare") if line.tag == "assumed" else text(f"sizing.tag.{line.tag}")
+
+
+def _margin(line: Line) -> str:
+    """The half-width in the line's larger unit alone."""
+    margin = line.margin or 0.0
+    if line.unit == "bytes":
+        return amount(margin, "bytes").partition(" = ")[0]
+    if line.unit == "seconds":
+        return amount(margin, "seconds")
+    return f"{margin:,.0f}"
+
+
+def formula_text(line: Line) -> str:
+    """The formula with its numbers, and who says what is declared or measured."""
+    values = {name: _number(value) for name, value in line.formula.items()}
+    said = text(f"sizing.line.{line.name}.formula", None, **values) if values else ""
+    if line.tag == "measured" and line.source:
+        before = "" if line.replaced is None else amount(line.replaced, line.unit)
+        key = "sizing.view.measured" if before else "sizing.view.measured_alone"
+        return text(key, None, source=line.source, estimate=before, formula=said)
+    return said
+
+
+def _number(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
+    if isinstance(value, str) and value.startswith("sizing."):
+        return text(value)
+    return str(value)
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """One sentence."""
+    if verdict.kind == "fits":
+        return text("sizing.verdict.fits")
+    values = {name: _number(value) for name, value in (verdict.values or {}).items()}
+    if "role" in values:
+        values["role"] = text(f"sizing.role.{values['role']}")
+    if "margin" in (verdict.values or {}):
+        values["margin"] = amount(float(str((verdict.values or {})["margin"])), "bytes").partition(" = ")[0]
+    reason = text(f"sizing.reason.{verdict.reason}", None, **values)
+    if verdict.kind == "cannot_say":
+        return text("sizing.verdict.cannot_say", None, reason=reason)
+    scope = text(f"sizing.scope.{verdict.scope}")
+    size = f"{verdict.missing:,} B ({amount(verdict.missing, 'bytes')})"
+    return text("sizing.verdict.does_not_fit", None, missing=size, scope=scope, reason=reason)
+
+
+def remark_text(remark: Remark) -> str:
+    """A remark with its severity in front."""
+    values = {}
+    for name, value in remark.values.items():
+        big = name in {"allocated", "budget"} and isinstance(value, (int, float))
+        values[name] = amount(float(str(value)), "bytes") if big else _number(value)
+        if name == "role":
+            values[name] = text(f"sizing.role.{value}")
+        if name == "ratio" and isinstance(value, float):
+            values[name] = f"{value:.2f}"
+    said = text(f"sizing.remark.{remark.name}", None, **values)
+    return f"{text(f'sizing.severity.{remark.severity}')}: {said}"
+
+
+def report_plain(report: FitReport) -> dict[str, object]:
+    """The report for machines: values in bytes, tokens, seconds; keys are stable."""
+    asked = report.asked
+    return {
+        "target": asked.title,
+        "model": asked.model.name,
+        "precision": asked.precision.name,
+        "gpu": asked.gpu.name if asked.gpu is not None else None,
+        "context_tokens": asked.context,
+        "verdict": {
+            "kind": report.verdict.kind,
+            "scope": report.verdict.scope or None,
+            "missing_bytes": report.verdict.missing or None,
+            "message": verdict_text(report.verdict),
+        },
+        "model_lines": [_plain(line) for line in report.model],
+        "roles": [
+            {"role": made.role.name, "same_as": made.same_as, "lines": [_plain(line) for line in made.lines]}
+            for made in report.roles
+        ],
+        "job_lines": [_plain(line) for line in report.job],
+        "remarks": [
+            {"code": remark.name, "severity": remark.severity, "message": remark_text(remark)}
+            for remark in report.remarks
+        ],
+    }
+
+
+def _plain(line: Line) -> dict[str, object]:
+    return {
+        "name": line.name,
+        "scope": line.scope,
+        "value": line.value,
+        "unit": line.unit,
+        "tag": line.tag,
+        "margin": line.margin,
+        "formula": formula_text(line),
+        "source": line.source,
+        "estimate": line.replaced,
+        "estimate_off": line.off,
+    }

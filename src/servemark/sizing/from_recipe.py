@@ -1,0 +1,325 @@
+"""A recipe's roles -> typed inputs: which flag of which engine says what, and what nobody says."""
+
+from __future__ import annotations
+
+import math
+
+from servemark.base.errors import ServemarkError, input_error
+from servemark.catalog.architecture import Architecture, Draft, Precision
+from servemark.catalog.arms import WorkerBlock
+from servemark.catalog.deployment import Deployment, Parallel, RoleSpec
+from servemark.sizing.host import EVICTION, WATERMARK, StoreSizes
+from servemark.sizing.inputs import RoleInput, Stated
+from servemark.sizing.kv import DTYPE_BYTES, KvSettings
+from servemark.sizing.lines import Remark
+from servemark.sizing.parallel import attention_tp, parallel_faults
+from servemark.sizing.size_strings import (
+    GIB,
+    sglang_hicache_size,
+    sglang_host_pool_size,
+    vllm_size,
+)
+from servemark.sizing.weights import Shards
+
+DEFAULT_SHARE = {
+    "vllm": Stated(0.92, "vLLM 0.26.0 default", 0.02),
+    "sglang": Stated(0.85, "assumed", 0.05),
+    "trtllm": Stated(0.9, "TensorRT-LLM default", 0.0),
+}
+"""Where a recipe is silent: vLLM's default was 0.90 in older releases; SGLang works its own out at start-up."""
+_SHARE_FLAG = {"vllm": "gpu-memory-utilization", "sglang": "mem-fraction-static"}
+_CONTEXT_FLAG = ("max-model-len", "context-length", "max-seq-len")
+STORE_DEFAULT = 4 * GIB
+"""Segment and buffer that vLLM takes where a store configuration is silent."""
+
+
+def roles_of(deployment: Deployment, model: Architecture) -> tuple[RoleInput, ...]:
+    """Every role of a deployment; ServemarkError for the first contradiction of its parallel sizes."""
+    found = []
+    for role in deployment.roles:
+        _readable_sizes(role)
+        copies = _count(role.flag("ep-num-redundant-experts")) or 0
+        faults = parallel_faults(
+            model, deployment.engine, role.parallel, role.gpus, str(role.at), redundant=copies
+        )
+        if faults:
+            raise faults[0]
+        found.append(_role(deployment, role, model))
+    return tuple(found)
+
+
+_SIZE_FLAGS = (
+    ("tensor-parallel-size", "tp"),
+    ("pipeline-parallel-size", "pp"),
+    ("data-parallel-size", "dp"),
+    ("decode-context-parallel-size", "dcp"),
+    ("prefill-context-parallel-size", "pcp"),
+    ("expert-parallel-size", "ep"),
+)
+
+
+def _readable_sizes(role: RoleSpec) -> None:
+    """A parallel size that is written and is no positive number (0, -8, `eight`) must not count as absent."""
+    for flag, name in _SIZE_FLAGS:
+        value = role.flag(flag)
+        if value is not None and getattr(role.parallel, name) is None:
+            raise input_error(
+                "sizing.parallel_positive", where=str(role.flags[flag].at), name=flag, value=str(value)[:60]
+            )
+
+
+def roles_of_blocks(
+    engine: str, blocks: tuple[tuple[str, WorkerBlock], ...], model: Architecture, gpus_per_node: int | None
+) -> tuple[RoleInput, ...]:
+    """Roles of an arm that a script launches: sizes from its master entry, everything else assumed."""
+    found = []
+    for name, block in blocks:
+        dp = block.ep if block.dp_attn and engine == "vllm" and block.ep > block.tp else None
+        sizes = Parallel(tp=block.tp, pp=block.pp, dp=dp, ep=block.ep, dcp=block.dcp_size, pcp=block.pcp_size)
+        faults = parallel_faults(model, "any", sizes, 0, str(block.at))
+        if faults:
+            raise faults[0]
+        ranks = block.gpus
+        attention = 1 if block.dp_attn else block.tp
+        kv = KvSettings(tp=attention, pp=block.pp, dcp=block.dcp_size, hybrid_pages=engine == "vllm")
+        per_node = min(gpus_per_node or ranks, ranks * block.num_worker)
+        role = RoleInput(
+            name=name,
+            engine=engine,
+            workers=block.num_worker,
+            nodes=1,
+            ranks_per_worker=ranks,
+            ranks_per_node=per_node,
+            shards=Shards(tp=attention, pp=block.pp, experts=max(1, ranks // block.pp)),
+            kv=kv,
+            kv_dtype="auto",
+            share=DEFAULT_SHARE.get(engine, DEFAULT_SHARE["vllm"]),
+            max_context=Stated(model.max_context, "model"),
+            where=str(block.at),
+            declared=False,
+        )
+        found.append(role)
+    return tuple(found)
+
+
+def _role(deployment: Deployment, role: RoleSpec, model: Architecture) -> RoleInput:
+    engine, sizes = deployment.engine, role.parallel
+    ranks = max(1, role.gpus or (sizes.ranks(engine) or 1))
+    shards = Shards(
+        tp=attention_tp(engine, sizes), pp=sizes.pp or 1, experts=max(1, ranks // (sizes.pp or 1))
+    )
+    remarks: list[Remark] = []
+    draft, draft_name = _draft(role, model, remarks)
+    kv, dtype = _kv(engine, role, shards, draft is not None, remarks)
+    per_node = deployment.gpus_per_node or ranks
+    on_node = min(per_node, math.ceil(ranks * role.workers / max(1, role.nodes)))
+    context = _context(role, model)
+    fixed = _count(role.flag("ctx-size")) if engine == "llamacpp" else None
+    if engine == "llamacpp":
+        slots = _count(role.flag("parallel")) or 1
+        context = Stated((fixed or model.max_context) // slots, "ctx-size / parallel")
+    _graphs(role, remarks)
+    return RoleInput(
+        name=role.role,
+        engine=engine,
+        workers=role.workers,
+        nodes=role.nodes,
+        ranks_per_worker=ranks,
+        ranks_per_node=max(1, on_node),
+        shards=shards,
+        kv=kv,
+        kv_dtype=dtype,
+        share=_share(engine, role),
+        max_context=context,
+        draft=draft,
+        draft_name=draft_name,
+        draft_precision=Precision("bf16", 16, 16) if draft is not None and not draft.builtin else None,
+        store=_store(deployment, role, sizes, remarks),
+        where=str(role.at),
+        remarks=tuple(remarks),
+        fixed_context=fixed,
+    )
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    return (
+        int(value)
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16
+        else None
+    )
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return float(value)
+    try:
+        return float(value) if isinstance(value, str) and len(value) < 20 else None
+    except ValueError:
+        return None
+
+
+def _trt_cache(role: RoleSpec, name: str) -> object:
+    found = role.flag("kv-cache-config")
+    return found.get(name) if isinstance(found, dict) else None
+
+
+def _share(engine: str, role: RoleSpec) -> Stated:
+    name = _SHARE_FLAG.get(engine)
+    value = _number(role.flag(name)) if name else _number(_trt_cache(role, "free_gpu_memory_fraction"))
+    if value is None:
+        return DEFAULT_SHARE.get(engine, Stated(1.0, "assumed", 0.0))
+    if not 0 < value <= 1:
+        raise input_error(
+            "sizing.not_share", where=str(role.at), name=name or "free_gpu_memory_fraction", value=value
+        )
+    return Stated(value, name or "free_gpu_memory_fraction")
+
+
+def _context(role: RoleSpec, model: Architecture) -> Stated:
+    for name in _CONTEXT_FLAG:
+        value = _count(role.flag(name))
+        if value is not None:
+            if value < 1:
+                raise input_error("sizing.not_positive", where=str(role.at), name=name, value=value)
+            return Stated(value, name)
+    return Stated(model.max_context, "model")
+
+
+def _kv(
+    engine: str, role: RoleSpec, shards: Shards, drafted: bool, remarks: list[Remark]
+) -> tuple[KvSettings, str]:
+    dtype = role.flag("kv-cache-dtype")
+    if engine == "trtllm":
+        dtype = _trt_cache(role, "dtype")
+    if engine == "llamacpp":
+        dtype = role.flag("cache-type-k") or "f16"
+    name = str(dtype).lower() if isinstance(dtype, str) else "auto"
+    element = DTYPE_BYTES.get(name)
+    if element is None:
+        element = 2.0
+        if name != "auto":
+            remarks.append(Remark("kv_dtype_unknown", "warning", {"dtype": name[:40]}))
+    state = role.flag("mamba-ssm-cache-dtype") or role.flag("mamba-ssm-dtype")
+    draft_tokens = role.speculative.draft_tokens if role.speculative else None
+    sizes = role.parallel
+    pcp = sizes.pcp or 1
+    if engine != "vllm" and pcp > 1:
+        remarks.append(Remark("context_parallel", "note", {"role": role.role, "pcp": pcp}))
+        pcp = 1
+    block = _count(role.flag("block-size")) or _count(role.flag("page-size"))
+    block = block or _count(_trt_cache(role, "tokens_per_block"))
+    return (
+        KvSettings(
+            tp=shards.tp,
+            pp=shards.pp,
+            dcp=sizes.dcp or 1,
+            pcp=pcp,
+            element_bytes=element,
+            state_bytes=DTYPE_BYTES.get(str(state).lower(), 4.0),
+            draft_tokens=draft_tokens or 0,
+            block_tokens=max(1, block or (1 if engine in {"sglang", "llamacpp"} else 16)),
+            draft_sharded=True,
+            hybrid_pages=engine == "vllm",
+        ),
+        name,
+    )
+
+
+def _draft(role: RoleSpec, model: Architecture, remarks: list[Remark]) -> tuple[Draft | None, str | None]:
+    """The draft that a role's speculative decoding loads; a remark where its geometry is not known."""
+    spec = role.speculative
+    if spec is None:
+        return None, None
+    if spec.draft_model is not None:
+        wanted = spec.draft_model.lower()
+        found = next((draft for draft in model.drafts if draft.name.lower() == wanted), None)
+    else:
+        builtin = spec.method in {"mtp", "nextn", "eagle", "deepseek_mtp"} or "mtp" in spec.method
+        found = next((draft for draft in model.drafts if draft.builtin), None) if builtin else None
+        if spec.method in {"ngram", "ngram_gpu", "suffix", "pld"}:
+            return None, spec.method
+    if found is None:
+        name = spec.draft_model or spec.method
+        remarks.append(Remark("draft_unknown", "warning", {"draft": name[:120]}))
+        return None, name
+    return found, found.name
+
+
+def _graphs(role: RoleSpec, remarks: list[Remark]) -> None:
+    size = _count(role.flag("max-cudagraph-capture-size"))
+    if size is not None and size >= 256 and role.flag("max-num-seqs") is None:
+        remarks.append(Remark("graphs", "note", {"size": size, "role": role.role}))
+
+
+def _store(
+    deployment: Deployment, role: RoleSpec, sizes: Parallel, remarks: list[Remark]
+) -> StoreSizes | None:
+    """Host memory that each rank of a role holds, read by the rules of whoever reads it; None without a store."""
+    if deployment.engine == "sglang":
+        return _hicache(role, sizes)
+    names = [connector.name for connector in role.connectors]
+    for connector in role.connectors:
+        if connector.name in {"OffloadingConnector", "SimpleCPUOffloadConnector", "LMCacheConnectorV1"}:
+            remarks.append(Remark("store_unread", "warning", {"store": connector.name, "role": role.role}))
+    if "MooncakeStoreConnector" not in names:
+        return None
+    service = next((one for one in deployment.services if one.type == "mooncake-master"), None)
+    config = service.options.get("store_config") if service is not None else None
+    if service is None or not isinstance(config, dict):
+        remarks.append(Remark("store_unconfigured", "warning", {"role": role.role}))
+        return None
+    where = str(service.at)
+    embedded = str(config.get("mode", "embedded")) == "embedded"
+    segment = _size(config, "global_segment_size", where) if embedded else 0
+    flags = {name: _number(argument.value) for name, argument in service.args.items()}
+    watermark = flags.get("eviction-high-watermark-ratio")
+    return StoreSizes(
+        kind="mooncake",
+        segment_bytes=segment,
+        buffer_bytes=_size(config, "local_buffer_size", where),
+        protocol=str(config.get("protocol", "rdma")),
+        watermark=watermark if watermark is not None else WATERMARK,
+        eviction=flags.get("eviction-ratio") or EVICTION,
+        watermark_stated=watermark is not None,
+        segment_text=str(config.get("global_segment_size", "")),
+        buffer_text=str(config.get("local_buffer_size", "")),
+    )
+
+
+def _size(config: dict[str, object], name: str, where: str) -> int:
+    value = config.get(name)
+    if value is None:
+        return STORE_DEFAULT
+    try:
+        found = vllm_size(value)
+    except ServemarkError as error:
+        raise input_error(error.key, where=where, **error.values) from None
+    if found <= 0:
+        raise input_error("sizing.not_positive", where=where, name=name, value=str(value)[:60])
+    return found
+
+
+def _hicache(role: RoleSpec, sizes: Parallel) -> StoreSizes | None:
+    if not role.flag("enable-hierarchical-cache"):
+        return None
+    pool = role.flag("hicache-size")
+    host = sglang_host_pool_size(pool) if pool not in (None, 0, "0") else 0
+    extra = role.flag("hicache-storage-backend-extra-config")
+    text = extra.get("global_segment_size") if isinstance(extra, dict) else None
+    segment = sglang_hicache_size(text, sizes.tp or 1, sizes.pp or 1) if text is not None else 0
+    if not host and not segment:
+        return None
+    return StoreSizes(
+        kind="hicache",
+        segment_bytes=segment or host,
+        buffer_bytes=host if segment else 0,
+        protocol="tcp" if not segment else "rdma",
+        segment_text=str(text if segment else pool),
+        reader="sglang",
+    )

@@ -1,0 +1,428 @@
+"""Lines of one rank's device memory: weights, reserve, pool, cache per token and request, what fits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from servemark.catalog.architecture import Architecture, Attention
+from servemark.sizing.inputs import FitInput, RoleInput
+from servemark.sizing.kv import (
+    KvSettings,
+    entry_elements,
+    pages_of,
+    request_cost,
+    requests_that_fit,
+    state_bytes,
+    state_layer_bytes,
+    token_bytes,
+    tokens_that_fit,
+    window_bytes,
+)
+from servemark.sizing.lines import TIMES, Line, Tag
+from servemark.sizing.startup_log import StartupLog
+from servemark.sizing.weights import draft_parameters, rank_weights, weight_bytes
+
+GIB = 1 << 30
+RESERVE_ONE = (int(1.5 * GIB), int(1.0 * GIB))
+"""One rank: two measured starts of dense models on one H200 left 0.6 and 1.5 GiB; half-width 1.0."""
+RESERVE_MANY = (8 * GIB, 4 * GIB)
+"""Several ranks: one public bring-up (199.5 GiB beside 190 of weights, graphs and communication); half-width 4."""
+RESERVE_HOST = (64 << 20, 48 << 20)
+"""llama.cpp on a CPU: 20 MiB of compute and output buffers at a real start, more with larger batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPart:
+    """A role's lines with the figures that the verdict needs. Bytes are of the fullest rank."""
+
+    lines: tuple[Line, ...]
+    memory: int | None
+    budget: float | None
+    weights: float
+    pool: float | None
+    pool_margin: float
+    longest_request: int
+    longest: int
+    request: int
+
+
+def assumed_tag(margin: float | None) -> Tag:
+    """`assumed` for a figure with a margin, else `exact`."""
+    return "assumed" if margin else "exact"
+
+
+def gpu_part(asked: FitInput, role: RoleInput) -> GpuPart:
+    """Everything about one rank's memory."""
+    lines: list[Line] = []
+    memory, budget = _budget(asked, role, lines)
+    weights, weights_margin = _weights(asked, role, lines)
+    reserve, reserve_margin = _reserve(asked, role, lines)
+    pool, margin = _pool(asked, role, lines, budget, weights, reserve, weights_margin + reserve_margin)
+    settings = settled(asked, role, pool)
+    _cache(asked.model, role, settings, lines)
+    _block_of_log(asked, role, settings, lines)
+    longest = int(role.max_context.value)
+    most = request_cost(asked.model, settings, role.draft, longest).total
+    request = _requests(asked, role, settings, lines, pool, margin)
+    return GpuPart(tuple(lines), memory, budget, weights, pool, margin, most, longest, request)
+
+
+def _budget(asked: FitInput, role: RoleInput, lines: list[Line]) -> tuple[int | None, float | None]:
+    if role.fixed_context is not None and role.engine == "llamacpp" and asked.gpu is None:
+        memory = asked.node_dram_bytes
+        if memory is not None:
+            lines.append(
+                Line("host_memory", "rank", memory, "bytes", "declared", {"source": asked.node_dram_source})
+            )
+        return memory, None if memory is None else float(memory)
+    memory = asked.gpu.memory_bytes if asked.gpu is not None else None
+    if asked.gpu is None or memory is None:
+        return None, None
+    figure = asked.gpu.figures["memory-bytes"][0]
+    source = (
+        f"hardware/{asked.gpu.name}.yaml, {asked.gpu.sources.get(figure.origin.source, figure.origin.source)}"
+    )
+    lines.append(Line("gpu_memory", "rank", memory, "bytes", "declared", {"source": source}, source=source))
+    if role.engine == "trtllm":
+        return memory, float(memory)
+    share = role.share
+    margin = None if share.margin is None else share.margin * memory
+    budget = share.value * memory
+    formula = {"share": share.value, "memory": memory, "source": share.source}
+    tag: Tag = "assumed" if margin is not None else "declared"
+    lines.append(
+        Line("gpu_budget", "rank", budget, "bytes", tag, formula, margin=margin, source=share.source)
+    )
+    return memory, budget
+
+
+def _weights(asked: FitInput, role: RoleInput, lines: list[Line]) -> tuple[float, float]:
+    """Weights and draft on the fullest rank, and how far assumed forms may be off."""
+    shards = role.shards
+    own: float
+    formula: dict[str, object] = {"tp": shards.tp, "pp": shards.pp, "experts": shards.experts}
+    if asked.model.weight_bytes is not None:
+        own = asked.model.weight_bytes / shards.tp / shards.pp
+        formula |= {"sharded": int(own), "replicated": 0, "routed": 0}
+    else:
+        found = rank_weights(asked.model, asked.precision, shards)
+        own = found.total
+        formula |= {"sharded": found.sharded, "replicated": found.replicated, "routed": found.routed}
+    band = _band(asked)
+    margin = own * band if band else 0.0
+    draft, draft_margin, draft_formula = _draft_weights(asked, role)
+    total = own + draft
+    measured = asked.log.value("weights_bytes") if asked.log is not None else None
+    if measured is not None and asked.log is not None:
+        reading = asked.log.facts["weights_bytes"]
+        source = f"{asked.log.file}:{reading.line}"
+        lines.append(
+            Line("weights", "rank", measured, "bytes", "measured", formula, source=source, replaced=total)
+        )
+        return measured, 0.0
+    lines.append(
+        Line("weights", "rank", own, "bytes", assumed_tag(margin or None), formula, margin=margin or None)
+    )
+    if draft:
+        lines.append(
+            Line("draft_weights", "rank", draft, "bytes", "assumed", draft_formula, margin=draft_margin)
+        )
+    return total, margin + draft_margin
+
+
+def _band(asked: FitInput) -> float:
+    path = f"precisions.{asked.precision.name}."
+    bands = [origin.band or 0.0 for name, origin in asked.model.origins.items() if name.startswith(path)]
+    extra = asked.model.origins.get("extra-parameters")
+    return max([*bands, (extra.band or 0.0) if extra is not None else 0.0])
+
+
+def _draft_weights(asked: FitInput, role: RoleInput) -> tuple[float, float, dict[str, object]]:
+    if role.draft is None:
+        return 0.0, 0.0, {}
+    precision = role.draft_precision or asked.precision
+    counted = draft_parameters(role.draft)
+    ranks = role.shards.experts if counted.routed else role.shards.tp
+    size = weight_bytes(counted, precision) / ranks
+    formula: dict[str, object] = {
+        "parameters": counted.total, "bits": precision.other_bits, "tp": ranks, "draft": role.draft.name,
+    }  # fmt: skip
+    return size, size * 0.1, formula
+
+
+def _reserve(asked: FitInput, role: RoleInput, lines: list[Line]) -> tuple[float, float]:
+    """What is kept for activations, graphs, communication: a stated figure or a stated assumption."""
+    if role.engine == "sglang":
+        return 0.0, 0.0
+    if asked.reserve_bytes is not None:
+        size: float = asked.reserve_bytes
+        lines.append(
+            Line("reserve", "rank", size, "bytes", "declared", {"source": "--reserve"}, source="--reserve")
+        )
+        return size, 0.0
+    if role.engine == "llamacpp":
+        value, margin, why = *RESERVE_HOST, "sizing.reserve.host"
+    elif role.ranks_per_worker > 1:
+        value, margin, why = *RESERVE_MANY, "sizing.reserve.many"
+    else:
+        value, margin, why = *RESERVE_ONE, "sizing.reserve.one"
+    lines.append(Line("reserve", "rank", value, "bytes", "assumed", {"why": why}, margin=margin))
+    if asked.log is not None:
+        return _reserve_of_log(asked.log, role, lines, value, margin)
+    return value, margin
+
+
+def _reserve_of_log(
+    log: StartupLog, role: RoleInput, lines: list[Line], value: float, margin: float
+) -> tuple[float, float]:
+    """llama.cpp names its compute and output buffers; what is not named stays as assumed."""
+    compute, output = log.value("compute_bytes"), log.value("output_bytes") or 0.0
+    graphs = log.value("graph_bytes")
+    if graphs is not None:
+        source = f"{log.file}:{log.facts['graph_bytes'].line}"
+        lines.append(Line("graphs", "rank", graphs, "bytes", "measured", {}, source=source))
+    if role.engine != "llamacpp" or compute is None:
+        return value, margin
+    source = f"{log.file}:{log.facts['compute_bytes'].line}"
+    assumed = lines.pop()
+    lines.append(
+        Line(
+            "reserve",
+            "rank",
+            compute + output,
+            "bytes",
+            "measured",
+            assumed.formula,
+            source=source,
+            replaced=value,
+        )
+    )
+    return compute + output, 0.0
+
+
+def _pool(  # noqa: PLR0917 - the terms of one difference
+    asked: FitInput,
+    role: RoleInput,
+    lines: list[Line],
+    budget: float | None,
+    weights: float,
+    reserve: float,
+    margin: float,
+) -> tuple[float | None, float]:
+    """Bytes for the cache on a rank; None where the memory is not known."""
+    if role.fixed_context is not None:
+        size = role.fixed_context * token_bytes(asked.model.attention, role.kv)
+        formula: dict[str, object] = {
+            "context": role.fixed_context, "token": token_bytes(asked.model.attention, role.kv),
+        }  # fmt: skip
+        return _measured_pool(asked, lines, "kv_context", size, "exact", formula, 0.0), margin
+    if budget is None:
+        measured = _measured_pool(asked, lines, "pool", None, "exact", {}, 0.0)
+        return measured, 0.0
+    share = role.share.value if role.engine == "trtllm" else 1.0
+    size = share * (budget - weights - reserve)
+    margin += (role.share.margin or 0.0) * (asked.gpu.memory_bytes or 0 if asked.gpu is not None else 0)
+    formula = {"budget": budget, "weights": weights, "reserve": reserve, "share": share}
+    tag: Tag = "assumed" if margin else "declared"
+    found = _measured_pool(asked, lines, "pool", size, tag, formula, margin)
+    measured = asked.log.value("pool_bytes") if asked.log is not None else None
+    if measured is None:
+        return found, margin
+    if role.engine == "vllm":
+        kept = budget - weights - measured
+        formula = {"budget": budget, "weights": weights, "pool": measured}
+        tag = "measured" if role.share.margin is None else "assumed"
+        lines.append(
+            Line("kept", "rank", kept, "bytes", tag, formula, replaced=reserve if tag == "measured" else None)
+        )
+    return found, 0.0
+
+
+def _measured_pool(  # noqa: PLR0917 - one line's parts
+    asked: FitInput,
+    lines: list[Line],
+    name: str,
+    size: float | None,
+    tag: Tag,
+    formula: dict[str, object],
+    margin: float,
+) -> float | None:
+    measured = asked.log.value("pool_bytes") if asked.log is not None else None
+    if measured is not None and asked.log is not None:
+        source = f"{asked.log.file}:{asked.log.facts['pool_bytes'].line}"
+        lines.append(Line(name, "rank", measured, "bytes", "measured", formula, source=source, replaced=size))
+        return measured
+    if size is not None:
+        lines.append(Line(name, "rank", size, "bytes", tag, formula, margin=margin or None))
+    return size
+
+
+def settled(asked: FitInput, role: RoleInput, pool: float | None) -> KvSettings:
+    """The settings with the draft's sharding as a log shows it: of both readings the one whose tokens are nearer."""
+    tokens = asked.log.value("pool_tokens") if asked.log is not None else None
+    if role.draft is None or role.kv.context_ranks == 1 or tokens is None or not pool:
+        return role.kv
+    longest = int(role.max_context.value)
+    both = [replace(role.kv, draft_sharded=sharded) for sharded in (True, False)]
+    return min(both, key=lambda s: abs(tokens_that_fit(asked.model, s, role.draft, pool, longest) - tokens))
+
+
+def _terms(groups: tuple[Attention, ...], settings: KvSettings) -> str:
+    """`24 x 576 x 1` for every group with an entry a token, indexes too."""
+    parts = []
+    for group in groups:
+        elements = entry_elements(group, settings)
+        if elements and (group.window is None or group.kind == "compressed"):
+            parts.append(f"{group.layers} {TIMES} {elements:g} {TIMES} {settings.element_bytes:g}")
+        if group.index_layers:
+            parts.append(f"{group.index_layers} {TIMES} {group.index_bytes}")
+    return " + ".join(parts) or "0"
+
+
+def _state_terms(groups: tuple[Attention, ...], settings: KvSettings) -> str:
+    parts = []
+    for group in groups:
+        if group.keeps_state:
+            heads = math.ceil(group.heads / settings.tp)
+            kept = group.conv_kernel - 1 + settings.draft_tokens
+            if group.kind == "kda":
+                channels = heads * (2 * group.head_dim + group.value_dim)
+            else:
+                keys = math.ceil(group.kv_heads / settings.tp)
+                channels = heads * group.value_dim + 2 * keys * group.head_dim
+            matrix = (
+                f"{heads} {TIMES} {group.head_dim} {TIMES} {group.value_dim} {TIMES} {settings.state_bytes:g}"
+            )
+            parts.append(
+                f"{group.layers} {TIMES} ({matrix} + {channels:,} {TIMES} {kept} {TIMES} {settings.conv_bytes:g})"
+            )
+    return " + ".join(parts)
+
+
+def _cache(model: Architecture, role: RoleInput, settings: KvSettings, lines: list[Line]) -> None:
+    """Bytes per token, per state, per window, and the allocator's pages."""
+    per_token = token_bytes(model.attention, settings)
+    guessed = any(
+        origin.assumed and "index" in path and path.startswith("attention")
+        for path, origin in model.origins.items()
+    )
+    auto = role.kv_dtype == "auto"
+    margin = per_token / 2 if auto else None
+    if guessed:
+        index = sum(group.index_layers * group.index_bytes for group in model.attention)
+        margin = (margin or 0.0) + index
+    terms: dict[str, object] = {"terms": _terms(model.attention, settings), "dtype": role.kv_dtype}
+    lines.append(Line("kv_token", "rank", per_token, "bytes", assumed_tag(margin), terms, margin=margin))
+    if settings.context_ranks > 1:
+        formula: dict[str, object] = {"token": per_token, "dcp": settings.dcp, "pcp": settings.pcp}
+        lines.append(
+            Line(
+                "kv_token_share",
+                "rank",
+                per_token / settings.context_ranks,
+                "bytes",
+                assumed_tag(margin),
+                formula,
+            )
+        )
+    drafted = token_bytes(role.draft.attention, settings) if role.draft is not None else 0.0
+    if role.draft is not None and drafted:
+        formula = {"terms": _terms(role.draft.attention, settings), "draft": role.draft.name}
+        lines.append(Line("draft_token", "rank", drafted, "bytes", "exact", formula))
+    state = state_bytes(model.attention, settings)
+    if state:
+        formula = {"terms": _state_terms(model.attention, settings), "drafted": settings.draft_tokens}
+        lines.append(Line("state_request", "rank", state, "bytes", "exact", formula))
+    window = window_bytes(model.attention, settings)
+    if window:
+        formula = {"block": settings.block_tokens}
+        lines.append(Line("window_request", "rank", window, "bytes", "exact", formula))
+    pages = pages_of(model, settings, role.draft)
+    if pages is not None:
+        formula = {
+            "block": pages.block_tokens,
+            "state": max(state_layer_bytes(group, settings) for group in model.attention),
+            "token": pages.page_bytes // pages.block_tokens, "full": pages.full_layers,
+            "states": pages.state_layers, "draft": pages.draft_layers, "spread": settings.context_ranks,
+        }  # fmt: skip
+        tokens = pages.block_tokens * settings.context_ranks
+        lines.append(Line("page", "rank", pages.page_bytes, "bytes", "exact", formula))
+        lines.append(Line("page_tokens", "worker", tokens, "tokens", "exact", formula))
+
+
+def _block_of_log(asked: FitInput, role: RoleInput, settings: KvSettings, lines: list[Line]) -> None:
+    """The block that the engine printed, beside the one that was worked out."""
+    measured = asked.log.value("block_tokens") if asked.log is not None else None
+    if asked.log is None or measured is None:
+        return
+    pages = pages_of(asked.model, settings, role.draft)
+    source = f"{asked.log.file}:{asked.log.facts['block_tokens'].line}"
+    estimate = pages.block_tokens if pages is not None else None
+    formula: dict[str, object] = {"block": settings.block_tokens}
+    lines.append(
+        Line("block", "rank", measured, "tokens", "measured", formula, source=source, replaced=estimate)
+    )
+
+
+def _requests(  # noqa: PLR0917 - what fits, from all that was found
+    asked: FitInput,
+    role: RoleInput,
+    settings: KvSettings,
+    lines: list[Line],
+    pool: float | None,
+    margin: float,
+) -> int:
+    """Tokens and requests that fit; gives the bytes of one request of the asked length."""
+    model, draft = asked.model, role.draft
+    cost = request_cost(model, settings, draft, asked.context)
+    formula: dict[str, object] = {
+        "context": asked.context, "entries": cost.entries, "states": cost.states, "draft": cost.draft,
+        "windows": cost.windows,
+    }  # fmt: skip
+    lines.append(Line("request", "rank", cost.total, "bytes", "exact", formula))
+    if pool is None or role.fixed_context is not None:
+        return cost.total
+    longest = int(role.max_context.value)
+    most = request_cost(model, settings, draft, longest).total
+    tokens = tokens_that_fit(model, settings, draft, pool, longest)
+    spread = abs(margin) * longest / most
+    formula = {"pool": pool, "longest": longest, "request": most}
+    _tokens_line(asked, lines, tokens, spread, formula)
+    measured = asked.log is not None and asked.log.value("pool_tokens") is not None
+    if draft is not None and settings.context_ranks > 1 and not measured:
+        other = replace(settings, draft_sharded=False)
+        most = request_cost(model, other, draft, longest).total
+        whole = tokens_that_fit(model, other, draft, pool, longest)
+        formula = {"pool": pool, "longest": longest, "request": most}
+        off = abs(margin) * longest / most
+        lines.append(Line("tokens_fit_whole", "worker", whole, "tokens", "assumed", formula, margin=off))
+    count = requests_that_fit(model, settings, draft, pool, asked.context)
+    formula = {"pool": pool, "request": cost.total, "context": asked.context}
+    off = abs(margin) / cost.total
+    tag: Tag = "assumed" if margin else "exact"
+    lines.append(Line("requests_fit", "worker", count, "count", tag, formula, margin=off or None))
+    return cost.total
+
+
+def _tokens_line(
+    asked: FitInput, lines: list[Line], tokens: int, spread: float, formula: dict[str, object]
+) -> None:
+    measured = asked.log.value("pool_tokens") if asked.log is not None else None
+    if measured is not None and asked.log is not None:
+        source = f"{asked.log.file}:{asked.log.facts['pool_tokens'].line}"
+        lines.append(
+            Line(
+                "tokens_fit",
+                "worker",
+                measured,
+                "tokens",
+                "measured",
+                formula,
+                source=source,
+                replaced=tokens,
+            )
+        )
+        return
+    tag: Tag = "assumed" if spread else "exact"
+    lines.append(Line("tokens_fit", "worker", tokens, "tokens", tag, formula, margin=spread or None))

@@ -1,0 +1,142 @@
+"""Reports from plain values: what a line says, transfers, arms without a recipe, and the order of verdicts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from servemark.catalog.architecture import Attention
+from servemark.catalog.architectures import architecture
+from servemark.catalog.arms import WorkerBlock
+from servemark.catalog.hardware import gpu
+from servemark.catalog.nodes import Position
+from servemark.sizing.fit import FitReport, fit
+from servemark.sizing.from_recipe import roles_of_blocks
+from servemark.sizing.host import StoreSizes
+from servemark.sizing.inputs import FitInput, RoleInput, Stated
+from servemark.sizing.kv import KvSettings, request_cost, state_layer_bytes
+from servemark.sizing.startup_log import log_facts
+from servemark.sizing.weights import Shards
+
+GIB = 1 << 30
+R1 = architecture("deepseek-ai/DeepSeek-R1")
+FP8 = R1.precision("fp8")
+assert FP8 is not None
+ROLE = RoleInput(
+    name="prefill", engine="vllm", workers=1, nodes=1, ranks_per_worker=8, ranks_per_node=8,
+    shards=Shards(tp=8, experts=8), kv=KvSettings(tp=8, element_bytes=1), kv_dtype="fp8",
+    share=Stated(0.9, "flag"), max_context=Stated(10_000, "flag"),
+)  # fmt: skip
+ASKED = FitInput(
+    title="t", model=R1, precision=FP8, roles=(ROLE, replace(ROLE, name="decode")), gpu=gpu("b200"), gpus_per_node=8,
+    context=10_000, context_stated=True, transfer="nixl",
+)  # fmt: skip
+
+
+def line(report: FitReport, name: str) -> float:
+    """A figure of the first role or the job."""
+    return next(one.value for one in (*report.roles[0].lines, *report.job) if one.name == name)
+
+
+def test_transfer_at_the_rate_of_the_nics() -> None:
+    """10,000 tokens x 61 x 576 B = 351.36 MB; eight NICs of 400 Gb/s move 400 GB/s: 0.8784 ms. Over EFA: a band."""
+    report = fit(ASKED)
+    assert line(report, "transfer_bytes") == 10_000 * 61 * 576
+    assert line(report, "transfer") == pytest.approx(351.36e6 / 400e9)
+    efa = next(one for one in fit(replace(ASKED, transfer_efa=True)).job if one.name == "transfer_band")
+    assert efa.margin is not None
+    assert efa.value - efa.margin == pytest.approx(351.36e6 / 400e9)
+    assert efa.value + efa.margin == pytest.approx(351.36e6 / 100e9)
+    assert "transfer" not in {one.name for one in fit(replace(ASKED, roles=(ROLE,), transfer=None)).job}
+
+
+def test_heads_divided_over_ranks_are_sent_once_each() -> None:
+    """Grouped-query entries lie on all ranks of an attention: 36 x 8 x 256 x 2 B a token, whatever TP is."""
+    model = architecture("Qwen/Qwen3-8B")
+    precision = model.precision("bf16")
+    assert precision is not None
+    role = replace(ROLE, kv=KvSettings(tp=4), shards=Shards(tp=4), ranks_per_worker=4, ranks_per_node=4)
+    asked = replace(ASKED, model=model, precision=precision, roles=(role, replace(role, name="decode")))
+    assert line(fit(asked), "transfer_bytes") == 10_000 * 36 * 8 * 256 * 2
+
+
+def test_store_without_known_host_memory() -> None:
+    """GPU memory fits, the node's DRAM is not stated: cannot say; stated and too small: the bytes; enough: fits."""
+    store = StoreSizes("mooncake", 100 * GIB, 4 * GIB)
+    asked = replace(ASKED, roles=(replace(ROLE, store=store),))
+    assert fit(asked).verdict.reason == "node_dram"
+    short = fit(replace(asked, node_dram_bytes=800 * GIB)).verdict
+    assert (short.kind, short.scope, short.missing) == ("does_not_fit", "node", 32 * GIB)
+    assert fit(replace(asked, node_dram_bytes=832 * GIB)).verdict.kind == "fits"
+
+
+def test_budget_remarks() -> None:
+    """832 GiB allocated: a budget of 800 GB is exceeded; one of 900 GB is within 2 %; 1,000 GB is another figure."""
+    store = StoreSizes("mooncake", 100 * GIB, 4 * GIB)
+    asked = replace(ASKED, roles=(replace(ROLE, store=store),), node_dram_bytes=1 << 50)
+    found = {
+        budget: {one.name for one in fit(replace(asked, budget_bytes=budget * 10**9)).remarks}
+        for budget in (800, 900, 1000)
+    }
+    assert "over_budget" in found[800]
+    assert not {"over_budget", "budget_is_not_allocation"} & found[900]
+    assert "budget_is_not_allocation" in found[1000]
+
+
+def test_worst_finding_decides() -> None:
+    """One role that does not fit outweighs one of which nothing can be said."""
+    small = replace(ROLE, name="decode", shards=Shards(tp=1), kv=KvSettings(element_bytes=1))
+    store = StoreSizes("mooncake", GIB, GIB)
+    verdict = fit(replace(ASKED, roles=(replace(ROLE, store=store), small))).verdict
+    assert verdict.kind == "does_not_fit" and verdict.reason == "weights"
+    assert fit(replace(ASKED, gpu=None)).verdict.reason == "gpu_memory"
+
+
+def test_other_engines_start_with_a_short_pool() -> None:
+    """SGLang with a pool below one longest request: said, and only a stated length that is too long does not fit."""
+    role = replace(ROLE, engine="sglang", share=Stated(0.475, "flag"), max_context=Stated(10_000_000, "flag"))
+    # 0.475 x 180 GiB - 79.2 GiB of weights are some 6 GiB; 10^7 tokens of 35,136 B are 327 GiB.
+    unstated = fit(replace(ASKED, roles=(role,), context=10_000_000, context_stated=False))
+    assert unstated.verdict.kind == "fits"
+    assert "longest_short" in {one.name for one in unstated.remarks}
+    assert fit(replace(ASKED, roles=(role,), context=10_000_000)).verdict.reason == "asked"
+    assert fit(replace(ASKED, roles=(role,), context=100_000)).verdict.kind == "fits"
+
+
+def test_arm_of_a_script_is_never_said_to_fit() -> None:
+    """Sizes come from the master entry; shares, cache type and lengths are not known."""
+    at = Position("m.yaml", 1, 1)
+    block = WorkerBlock(2, 8, 2, 1, 1, 1, False, (), at)
+    roles = roles_of_blocks("vllm", (("aggregated", block),), R1, 8)
+    assert (roles[0].ranks_per_worker, roles[0].shards) == (16, Shards(tp=8, pp=2, experts=8))
+    assert roles[0].ranks_per_node == 8
+    assert fit(replace(ASKED, roles=roles)).verdict.reason == "no_recipe"
+
+
+def test_largest_state_sets_the_page() -> None:
+    """Two kinds of states and of entries: the larger of each. And 65 tokens of an undivided draft are 5 blocks of 16."""
+    qwen = architecture("Qwen/Qwen3-8B")
+    draft = architecture("qwen3.5").drafts[0]
+    cost = request_cost(qwen, KvSettings(draft_sharded=False, dcp=2), draft, 65)
+    assert cost.draft == 80 * 2 * 2 * 256 * 2
+    assert cost.entries == 48 * 36 * 8 * 256 * 2
+
+
+def test_block_of_a_log() -> None:
+    """The public TP8 start of Kimi-K3 has blocks of 1,536 tokens; a log that says 768 is half."""
+    k3 = architecture("kimik3")
+    precision = k3.precision("fp4")
+    assert precision is not None
+    log = log_facts(
+        ["INFO Setting attention block size to 768 tokens to ensure", "INFO KV cache size: 5 tokens"], "x"
+    )
+    found = fit(replace(ASKED, model=k3, precision=precision, roles=(ROLE,), gpu=gpu("b300"), log=log))
+    block = next(one for one in found.roles[0].lines if one.name == "block")
+    assert (block.value, block.replaced, block.off) == (768, 1536, 1.0)
+
+
+def test_mamba_state() -> None:
+    """4 heads of 8 with states of 16, one group, kernel 4: 4 x 16 x 8 x 4 B and (32 + 2 x 16) x 3 x 2 B."""
+    group = Attention("mamba", layers=1, heads=4, kv_heads=1, head_dim=16, value_dim=8, conv_kernel=4)
+    assert state_layer_bytes(group, KvSettings()) == 4 * 16 * 8 * 4 + 64 * 3 * 2
