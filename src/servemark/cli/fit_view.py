@@ -11,8 +11,6 @@ from servemark.sizing.lines import Line, Remark, Verdict
 
 GIB = 1 << 30
 MAX_WIDTH = 120
-TAG_WIDTH = 23
-"""Columns kept for the longest tag and the space before it."""
 SCOPES = ("model", "rank", "worker", "node", "role", "job", "request", "nic")
 
 
@@ -79,8 +77,8 @@ class _Columns:
         ]
         if not cells:
             return []
-        label, value = (max(columns_of(cell[i]) for cell in cells) for i in (0, 1))
-        label = min(label, max(24, self.width - value - TAG_WIDTH))
+        label, value, tag_width = (max(columns_of(cell[i]) for cell in cells) for i in (0, 1, 2))
+        label = min(label, max(24, self.width - value - tag_width - 4))
         shown: list[str] = []
         for title, line in self.rows:
             if line is None:
