@@ -188,7 +188,7 @@ BROKEN = {
     "time limit in words": ('time_limit: "06:00:00"', 'time_limit: "6 hours"'),
     "attempts below zero": ("max_attempts: 720", "max_attempts: -1"),
     "benchmark type": ("type: custom", "type: custm"),
-    "empty command": ("command: bash /work/agentic.sh", 'command: ""'),
+    "empty command": ("command: bash /bench/agentic.sh", 'command: ""'),
     "cpus in words": ("backend:\n", 'sbatch_directives: {cpus-per-task: "nine"}\nbackend:\n'),
     "a doubled key": (
         "served-model-name: acme/Owl-2",

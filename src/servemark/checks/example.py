@@ -162,7 +162,7 @@ roles:
       speculative-config: '{{"method":"mtp","num_speculative_tokens":3}}'
 benchmark:
   type: custom
-  command: bash /work/agentic.sh
+  command: bash /bench/agentic.sh
   concurrencies: [16]
   env: {{RESULT_DIR: /logs/agentic}}
 sbatch_directives: {{cpus-per-task: "72", mem: "0"}}
@@ -197,7 +197,7 @@ backend:
       hicache-size: 150
 benchmark:
   type: custom
-  command: bash /work/agentic.sh
+  command: bash /bench/agentic.sh
 """
 
 TRT = """\

@@ -260,7 +260,7 @@ def benchmark_type(view: RecipeView) -> Iterator[Hit]:
     "WRK710",
     "error",
     "recipe",
-    wrong=((_AGG, "type: custom\n  command: bash /work/agentic.sh", "type: custom"),),
+    wrong=((_AGG, "type: custom\n  command: bash /bench/agentic.sh", "type: custom"),),
 )
 def benchmark_command(view: RecipeView) -> Iterator[Hit]:
     """A custom benchmark without a command runs nothing."""
@@ -277,7 +277,7 @@ def benchmark_command(view: RecipeView) -> Iterator[Hit]:
     wrong=(
         (
             _AGG,
-            "type: custom\n  command: bash /work/agentic.sh",
+            "type: custom\n  command: bash /bench/agentic.sh",
             "type: sa-bench\n  isl: 1024\n  osl: 1024\n  concurrencies: [8]",
         ),
     ),
