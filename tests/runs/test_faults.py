@@ -305,3 +305,13 @@ def test_home_below_a_file(make_suite: Suite, start: Start, tmp_path: Path) -> N
     process = run(start, make_suite(), tmp_path / "file" / "home")
     _, err = process.communicate(timeout=30)
     assert process.returncode == 1 and "not a folder" in err and "Traceback" not in err
+
+
+def test_store_that_refuses(make_suite: Suite, start: Start, tmp_path: Path) -> None:
+    """A store that cannot be opened is said even off a terminal; the result in its folder is whole all the same."""
+    home = tmp_path / "home"
+    (home / "store.sqlite").mkdir(parents=True)
+    process = run(start, make_suite(), home, "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and "store refused" in err and "Traceback" not in err
+    assert json.loads(out)["status"] == "complete" and set(states(home).values()) == {"complete"}
