@@ -71,8 +71,8 @@ def run(  # noqa: PLR0917 - one parameter an option
     )
     request = prepare(selector, options)
     where = Home.resolve(home)
-    run_job.check(request)
     if dry_run:
+        run_job.check(request)
         click.echo(run_job.dry_run_json(request) if as_json else run_job.dry_run_text(request))
         return 0
     outcome = run_job.watch(request, where)

@@ -138,7 +138,7 @@ class Client:
         try:
             flight.launch(payload)
             await flight.landed
-        except BaseException:
+        except BaseException:  # also a cancellation: the socket is given up, then it goes on
             flight.cancel(self.now_s())
             raise
         finally:

@@ -287,7 +287,7 @@ class _ClosedLoop:
             return
         try:
             self._sink(record)
-        except BaseException:
+        except BaseException:  # whatever the sink raised is raised again when the lanes have ended
             self._sink_broken = True
             raise
 

@@ -114,7 +114,7 @@ class Pool:
                 ),
                 sock=sock,
             )
-        except BaseException:
+        except BaseException:  # also a cancellation must not leak the socket
             sock.close()
             raise
         if not connection.closed:

@@ -61,8 +61,9 @@ class PointJob:
     wall: Callable[[], float] = time.time
 
 
-class _Silence:
-    """Counts requests that timed out with no success since: enough of them, and the engine hangs."""
+class _Ends:
+    """How requests have ended so far: time-outs with no success since mean a hang, no success at all means nothing
+    was measured."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -97,28 +98,28 @@ async def _measure(job: PointJob) -> Measured:
     target = Target(
         base_url=job.engine.base_url, model=job.engine.served_name, idle_timeout_s=bench.idle_timeout_s
     )
-    silence = _Silence(job.concurrency)
+    ends = _Ends(job.concurrency)
 
     def sink(record: RequestRecord) -> None:
         job.keep(record)
-        silence.note(record)
+        ends.note(record)
 
     async with Client(target) as client:
         stop = StopSignal()
-        async with _watched(job, stop, silence):
+        async with _watched(job, stop, ends):
             begun = time.monotonic()
             job.view.phase("warmup", job.concurrency)
             await _stoppable(_warm_up(job, client, sink), stop, 4 * bench.idle_timeout_s)
             out.phases_s["warmup"] = time.monotonic() - begun
-            _raise_if_ended(job, silence)
+            _raise_if_ended(job, ends)
             await _window(job, client, sink, stop, out)
-            _raise_if_ended(job, silence)
-            _raise_if_none_ok(job, silence)
+            _raise_if_ended(job, ends)
+            _raise_if_none_ok(job, ends)
             begun = time.monotonic()
             for task in job.request.tasks:
                 job.view.phase("evals", job.concurrency)
                 out.evals.append(await _evaluate(job, client, task, sink, stop))
-                _raise_if_ended(job, silence)
+                _raise_if_ended(job, ends)
             out.phases_s["evals"] = time.monotonic() - begun
     return out
 
@@ -215,13 +216,13 @@ async def _stoppable(work: Coroutine[Any, Any, None], stop: StopSignal, limit_s:
 
 
 @contextlib.asynccontextmanager
-async def _watched(job: PointJob, stop: StopSignal, silence: _Silence) -> AsyncIterator[None]:
+async def _watched(job: PointJob, stop: StopSignal, ends: _Ends) -> AsyncIterator[None]:
     """While inside: a dead or silent engine, or a signal, stops whatever is being sent."""
 
     async def watch() -> None:
         while True:
             await asyncio.sleep(WATCH_S)
-            if job.engine.exited() is not None or silence.hung:
+            if job.engine.exited() is not None or ends.hung:
                 stop.request("now", "engine")
             elif job.interrupts.requested:
                 stop.request("now", "interrupt")
@@ -235,10 +236,10 @@ async def _watched(job: PointJob, stop: StopSignal, silence: _Silence) -> AsyncI
             await task
 
 
-def _raise_if_none_ok(job: PointJob, seen: _Silence) -> None:
+def _raise_if_none_ok(job: PointJob, ends: _Ends) -> None:
     """A window in which nothing was answered measures nothing."""
-    bad = seen.last_bad
-    if seen.ok == 0 and bad is not None:
+    bad = ends.last_bad
+    if ends.ok == 0 and bad is not None:
         raise ServemarkError(
             "runs.none_answered",
             Layer.ENGINE,
@@ -249,15 +250,15 @@ def _raise_if_none_ok(job: PointJob, seen: _Silence) -> None:
         )
 
 
-def _raise_if_ended(job: PointJob, silence: _Silence) -> None:
+def _raise_if_ended(job: PointJob, ends: _Ends) -> None:
     """The cause of an early end, the engine's word before the client's."""
     job.interrupts.check()
     died = job.engine.exited()
     if died is not None:
         raise died
-    if silence.hung:
+    if ends.hung:
         idle = job.request.choice.deployment.benchmark.idle_timeout_s
         log = job.engine.log_path
         raise ServemarkError(
-            "runs.engine_silent", Layer.ENGINE, seconds=idle, log=str(log), count=silence.timeouts
+            "runs.engine_silent", Layer.ENGINE, seconds=idle, log=str(log), count=ends.timeouts
         )

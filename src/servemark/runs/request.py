@@ -52,11 +52,6 @@ class LineRequest:
     """Every file that the line was made from: shown path -> {sha256, bytes}."""
     command: tuple[str, ...]
 
-    @property
-    def scenario(self) -> dict[str, object]:
-        """What is replayed, as it enters the identities."""
-        return scenario_of(self.workload, self.cache_bust, self.cold)
-
 
 def scenario_of(workload: Workload, cache_bust: CacheBust, cold: bool) -> dict[str, object]:
     """Type, data set and cache policy: what has to be equal for two points to be comparable."""

@@ -88,7 +88,7 @@ class Store:
             with faults_of(path):
                 _use_wal(connection)
                 migrate(connection, path)
-        except BaseException:
+        except BaseException:  # an open handle must not outlive the failure, which goes on
             connection.close()
             raise
         return cls(path, connection, False)
@@ -197,7 +197,7 @@ class Store:
             try:
                 yield
                 self._db.execute("COMMIT")
-            except BaseException:
+            except BaseException:  # also Ctrl-C: half a transaction is taken back
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
@@ -294,7 +294,7 @@ def _connect(path: Path, uri: str) -> sqlite3.Connection:
                 "PRAGMA synchronous = NORMAL"
             )  # in WAL a power cut may lose the last rows, never the file
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except BaseException:
+    except BaseException:  # an open handle must not outlive the failure, which goes on
         connection.close()
         raise
     return connection
@@ -332,7 +332,7 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
             have = check(connection, path, shipped())
             if have < newest():
                 raise fault(path, "older_schema", found=have, known=newest())
-    except BaseException:
+    except BaseException:  # an open handle must not outlive the failure, which goes on
         connection.close()
         raise
     return connection

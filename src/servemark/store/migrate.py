@@ -110,7 +110,7 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mig
             if check(connection, path, steps) == have:
                 _apply(connection, next(each for each in steps if each.number == have + 1))
             connection.execute("COMMIT")
-        except BaseException:
+        except BaseException:  # also Ctrl-C: half a step is taken back
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
