@@ -277,7 +277,7 @@ def test_real_suite_counts() -> None:
         "SPC601": 4,
         "SUI803": 8,
         "TOP204": 9,
-        "TOP208": 20,
+        "TOP208": 3,
         "TOP214": 2,
         "TOP216": 5,
     }

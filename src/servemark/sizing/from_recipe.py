@@ -8,17 +8,12 @@ from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.architecture import Architecture, Draft, Precision
 from servemark.catalog.arms import WorkerBlock
 from servemark.catalog.deployment import Deployment, Parallel, RoleSpec
-from servemark.sizing.host import EVICTION, WATERMARK, StoreSizes
+from servemark.sizing.host import EVICTION, STORE_DEFAULT, WATERMARK, StoreSizes
 from servemark.sizing.inputs import RoleInput, Stated
 from servemark.sizing.kv import DTYPE_BYTES, KvSettings
 from servemark.sizing.lines import Remark
 from servemark.sizing.parallel import attention_tp, parallel_faults
-from servemark.sizing.size_strings import (
-    GIB,
-    sglang_hicache_size,
-    sglang_host_pool_size,
-    vllm_size,
-)
+from servemark.sizing.size_strings import sglang_hicache_size, sglang_host_pool_size, vllm_size
 from servemark.sizing.weights import Shards
 
 DEFAULT_SHARE = {
@@ -29,8 +24,6 @@ DEFAULT_SHARE = {
 """Where a recipe is silent: vLLM's default was 0.90 in older releases; SGLang works its own out at start-up."""
 _SHARE_FLAG = {"vllm": "gpu-memory-utilization", "sglang": "mem-fraction-static"}
 _CONTEXT_FLAG = ("max-model-len", "context-length", "max-seq-len")
-STORE_DEFAULT = 4 * GIB
-"""Segment and buffer that vLLM takes where a store configuration is silent."""
 
 
 def roles_of(deployment: Deployment, model: Architecture) -> tuple[RoleInput, ...]:

@@ -8,6 +8,8 @@ from servemark.base.errors import input_error
 
 POLICY_MIB = 2_861_022
 """Host memory that the public suite lets an agentic run count on: just below 3 TB (2,999.999 GB)."""
+STORE_DEFAULT = 4 << 30
+"""Segment and buffer (bytes a rank) that vLLM takes where a store configuration is silent."""
 WATERMARK = 0.95
 """Share of the pool that is used before eviction starts, unless the master says otherwise."""
 EVICTION = 0.10

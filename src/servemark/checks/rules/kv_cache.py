@@ -9,7 +9,7 @@ from servemark.catalog.deployment import Deployment, RoleSpec
 from servemark.catalog.fields import nearest
 from servemark.catalog.kv_and_spec import transfer_engines
 from servemark.checks.example import CONNECTORS, NIXL_ONLY, PREFILL_KV, TRT_PREFILL
-from servemark.checks.host_memory import hierarchical
+from servemark.checks.host_memory import hierarchical, store_bytes
 from servemark.checks.model import Hit, Related
 from servemark.checks.registry import rule
 from servemark.checks.view import (
@@ -285,7 +285,7 @@ def store_mode(view: RecipeView) -> Iterator[Hit]:
     store = store_of(recipe)
     if store is None:
         return
-    config, size = store_config(store), store.sizes.get("global_segment_size")
+    config, size = store_config(store), store_bytes(recipe, store, "global_segment_size")
     mode = config.get("mode", "embedded")
     place = store_at(recipe, store, "mode")
     if mode not in {"embedded", "standalone-store"}:

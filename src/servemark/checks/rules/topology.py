@@ -9,15 +9,13 @@ from servemark.catalog.arms import WorkerBlock
 from servemark.catalog.deployment import RoleName, RoleSpec
 from servemark.catalog.nodes import Position
 from servemark.checks.example import TRT_SETTINGS
-from servemark.checks.golden import plain_model
+from servemark.checks.known_models import model_of
 from servemark.checks.model import Hit, Related
 from servemark.checks.registry import rule
 from servemark.checks.view import ArmView, EntryView, RecipeView, at, count_at, flag_at, node_in
 
 _DISAGG = "recipes/owl/disagg.yaml"
 _PREFILL = "num-worker: 1\n              tp: 8\n              ep: 1"
-HEADS = {"kimi-k3": 96, "deepseek-v4-pro": 128, "deepseek-r1": 128, "qwen3.5-397b-a17b": 32}
-"""Attention heads of models whose configuration is public, by the end of the model's name in lower case."""
 
 
 def _worker_per_rank(block: WorkerBlock, role: RoleSpec) -> bool:
@@ -213,7 +211,12 @@ def gpus_counted(view: EntryView) -> Iterator[Hit]:
             "booked": booked,
             "factor": f"{booked / counted:g}",
         }
-        yield Hit(view.block_at(name, "tp"), values, related)
+        fixed = view.entry.scenario is not None and view.entry.scenario.kind == "fixed-seq-len"
+        if fixed and view.arm.multinode:
+            # Their results take the GPUs from the name that the launcher gives the result file.
+            yield Hit(view.block_at(name, "tp"), values, related, None, "fixed", "warning")
+        else:
+            yield Hit(view.block_at(name, "tp"), values, related)
 
 
 @rule("TOP211", "error", "recipe", wrong=((_DISAGG, "tensor-parallel-size: 8", "tensor-parallel-size: 16"),))
@@ -453,12 +456,16 @@ def node_size(view: EntryView) -> Iterator[Hit]:
 def heads_divide(view: EntryView) -> Iterator[Hit]:
     """Attention heads over tensor parallel ranks, for models whose head count is known."""
     recipe = view.deployment
-    heads = HEADS.get(plain_model(view.arm.model))
-    if recipe is None or heads is None:
+    model = model_of(view.arm.model) if recipe is not None else None
+    if recipe is None or model is None:
         return
+    counts = sorted({group.heads for group in model.attention if group.heads})
     for _, _, role in view.pairs:
         tp = role.parallel.tp
-        if tp and not role.parallel.dp_attention and heads % tp:
+        if recipe.engine != "vllm" and role.parallel.dp_attention:
+            continue  # every rank of attention holds all heads
+        heads = next((count for count in counts if tp and count % tp), None)
+        if heads is not None:
             yield Hit(
                 flag_at(role, "tensor-parallel-size"),
                 {"role": role.role, "tp": tp, "heads": heads, "model": view.arm.model},
