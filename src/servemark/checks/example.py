@@ -287,6 +287,8 @@ PREFILL_KV = f"""max-num-seqs: 64
       speculative-config: '{SPECULATIVE}'
   decode"""
 """Its connectors, likewise."""
+DECODE_KV = PREFILL_KV.removesuffix("  decode") + "benchmark"
+"""Those of the decode role."""
 TRT_PREFILL = "moe_expert_parallel_size: 4\n      enable_attention_dp: true\n      cache_transceiver_config: {backend: NIXL}"
 TRT_SETTINGS = """dp-attn: true
               additional-settings:
