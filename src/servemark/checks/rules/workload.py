@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from servemark.catalog.deployment import Deployment, RoleSpec
 from servemark.catalog.nodes import Position
+from servemark.checks.known_models import model_bytes
 from servemark.checks.model import Hit, Related
 from servemark.checks.registry import rule
 from servemark.checks.view import ArmView, EntryView, RecipeView, at, flag_at, node_in
@@ -243,6 +244,50 @@ def health_is_short(view: RecipeView) -> Iterator[Hit]:
     if recipe.ready_budget_stated and largest >= 4 and recipe.ready_budget_s < 300:
         place = at(recipe.node, "health_check", "max_attempts", other=recipe.at)
         yield Hit(place, {"budget": f"{recipe.ready_budget_s:,.0f}", "gpus": largest})
+
+
+READ_GB_PER_S = 1.0
+"""Rate at which a node is taken to read weights, in GB/s (10^9 bytes): a shared file system under many readers.
+A local disk reads faster, so that a budget that asks for more is doubtful and not wrong."""
+
+
+@rule(
+    "WRK712",
+    "warning",
+    wrong=(
+        (
+            "masters.yaml",
+            "model: acme/Owl-2\n  model-prefix: owl2\n  precision: fp8\n  framework: dynamo-trt",
+            "model: deepseek-ai/DeepSeek-R1\n  model-prefix: owl2\n  precision: fp8\n  framework: dynamo-trt",
+        ),
+        (_TRT, "max_attempts: 720, interval_seconds: 10", "max_attempts: 40, interval_seconds: 10"),
+    ),
+)
+def health_suits_the_model(view: EntryView) -> Iterator[Hit]:
+    """The health check's time against the bytes of weights that a node must read before its workers answer."""
+    recipe = view.deployment
+    size = model_bytes(view.arm.model, view.arm.precision) if recipe is not None else None
+    if recipe is None or size is None or not recipe.ready_budget_stated or recipe.ready_budget_s <= 0:
+        return
+    # A node of a worker that spreads over several reads only its share of the weights.
+    per_node = recipe.gpus_per_node or 0
+    shares = [min(1.0, per_node / role.gpus) if per_node and role.gpus else 1.0 for role in recipe.roles]
+    read = size * max(shares, default=1.0)
+    rate = read / recipe.ready_budget_s / 1e9
+    if rate > READ_GB_PER_S:
+        place = at(recipe.node, "health_check", "max_attempts", other=recipe.at)
+        related = (Related(view.at("model"), "checks.rel.model", {"value": view.arm.model}),)
+        values: dict[str, object] = {
+            "budget": f"{recipe.ready_budget_s:,.0f}",
+            "model": view.arm.model,
+            "precision": view.arm.precision,
+            "size": f"{size / 1e9:,.0f}",
+            "read": f"{read / 1e9:,.0f}",
+            "rate": f"{rate:.1f}",
+            "usual": f"{READ_GB_PER_S:g}",
+            "least": f"{read / 1e9 / READ_GB_PER_S:,.0f}",
+        }
+        yield Hit(place, values, related)
 
 
 @rule("WRK709", "error", "recipe", wrong=((_TRT, "type: sa-bench", "type: sa-bnech"),))
