@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from servemark.base.errors import ServemarkError
@@ -10,12 +11,15 @@ from servemark.catalog.architectures import architecture
 from servemark.checks.golden import plain_model
 from servemark.sizing.weights import parameters_of, weight_bytes
 
+_DATE = re.compile(r"-\d{4}\Z")
+
 
 @cache
 def model_of(name: str) -> Architecture | None:
-    """The architecture of a model by its repository, or by its name without owner and precision; None where it is
-    not among the known ones."""
-    for wanted in (name, plain_model(name)):
+    """The architecture of a model by its repository, or by its name without owner, precision, `preview` and month
+    of release; None where it is not among the known ones."""
+    plain = plain_model(name.lower().removesuffix("-preview"))
+    for wanted in (name, plain, _DATE.sub("", plain)):
         try:
             return architecture(wanted)
         except ServemarkError:

@@ -504,3 +504,64 @@ def storage_behind_host_cache(view: RecipeView) -> Iterator[Hit]:
         backend = role.flag("hicache-storage-backend")
         if backend is not None and not hierarchical(role):
             yield Hit(flag_at(role, "hicache-storage-backend"), {"value": str(backend), "role": role.role})
+
+
+_LM_PREFILL = PREFILL_KV.replace(CONNECTORS, _WITH_LMCACHE)
+
+
+@rule(
+    "KVT566",
+    "error",
+    "recipe",
+    wrong=(
+        (_DISAGG, PREFILL_KV, _LM_PREFILL),
+        (_DISAGG, PREFILL_ENV, PREFILL_ENV.replace('NCCL_CUMEM_ENABLE: "1"', 'LMCACHE_LOCAL_CPU: "False"')),
+    ),
+    right=(
+        (_DISAGG, PREFILL_KV, _LM_PREFILL),
+        (_DISAGG, PREFILL_ENV, PREFILL_ENV.replace('NCCL_CUMEM_ENABLE: "1"', 'LMCACHE_LOCAL_CPU: "True"')),
+    ),
+)
+def lmcache_keeps(view: RecipeView) -> Iterator[Hit]:
+    """LMCache without host memory, disk or remote store keeps nothing. Its configuration file, where there is one,
+    says where; then nothing can be told."""
+    recipe = view.deployment
+    for role in recipe.roles:
+        env = env_of(recipe, role)
+        if not any(c.name in LMCACHE for c in role.connectors) or "LMCACHE_CONFIG_FILE" in env:
+            continue
+        off = env.get("LMCACHE_LOCAL_CPU", "true").strip().lower() in {"false", "0", "no", "off"}
+        elsewhere = ("LMCACHE_LOCAL_DISK", "LMCACHE_REMOTE_URL", "LMCACHE_ENABLE_PD", "LMCACHE_ENABLE_NIXL")
+        if off and not any(name in env for name in elsewhere):
+            yield Hit(env_at(recipe, role, "LMCACHE_LOCAL_CPU") or role.at, {"role": role.role})
+
+
+@rule(
+    "KVT567",
+    "warning",
+    "recipe",
+    wrong=(
+        (_DISAGG, PREFILL_KV, _LM_PREFILL),
+        (
+            _DISAGG,
+            PREFILL_ENV,
+            PREFILL_ENV.replace(
+                'NCCL_CUMEM_ENABLE: "1"',
+                'LMCACHE_CONFIG_FILE: /etc/lmcache.yaml, LMCACHE_MAX_LOCAL_CPU_SIZE: "100"',
+            ),
+        ),
+    ),
+)
+def lmcache_variables(view: RecipeView) -> Iterator[Hit]:
+    """LMCache reads its variables only where it has no configuration file."""
+    recipe = view.deployment
+    for role in recipe.roles:
+        env = env_of(recipe, role)
+        ignored = sorted(n for n in env if n.startswith("LMCACHE_") and n not in _LMCACHE_OWN)
+        if "LMCACHE_CONFIG_FILE" in env and ignored:
+            place = env_at(recipe, role, ignored[0]) or role.at
+            yield Hit(place, {"role": role.role, "names": ", ".join(ignored)})
+
+
+_LMCACHE_OWN = frozenset(("LMCACHE_CONFIG_FILE", "LMCACHE_USE_EXPERIMENTAL", "LMCACHE_LOG_LEVEL"))
+"""Read from the environment in any case."""

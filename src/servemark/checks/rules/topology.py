@@ -393,6 +393,45 @@ def transfer_sizes(view: EntryView) -> Iterator[Hit]:
         yield Hit(flag_at(found["prefill"], flag), {"prefill": first, "decode": second}, related)
 
 
+_STATES = frozenset(("kda", "gated-delta", "mamba"))
+"""Attention whose state is one piece a head: a transfer cannot cut it like blocks of tokens."""
+
+
+@rule(
+    "TOP220",
+    "warning",
+    wrong=(
+        (
+            "masters.yaml",
+            "model: acme/Owl-2\n  model-prefix: owl2\n  precision: fp8\n  framework: dynamo-vllm",
+            "model: moonshotai/Kimi-K3\n  model-prefix: owl2\n  precision: fp8\n  framework: dynamo-vllm",
+        ),
+    ),
+)
+def transfer_of_states(view: EntryView) -> Iterator[Hit]:
+    """Tensor parallel sizes of prefill and decode, for models with recurrent states that vLLM's NIXL connector
+    moves: it does not yet map states of one size to the other."""
+    found = {name: role for name, _, role in view.pairs}
+    recipe = view.deployment
+    if recipe is None or recipe.engine != "vllm" or len(found) < 2:
+        return
+    first, second = found["prefill"], found["decode"]
+    one, other = first.parallel.tp or 1, second.parallel.tp or 1
+    if one == other or not any(c.name == "NixlConnector" for c in first.connectors):
+        return
+    model = model_of(view.arm.model)
+    kinds = (
+        sorted({group.kind for group in model.attention if group.kind in _STATES})
+        if model is not None
+        else []
+    )
+    if kinds:
+        flag = "tensor-parallel-size"
+        related = (Related(flag_at(second, flag), "checks.rel.flag", {"name": flag, "value": other}),)
+        values: dict[str, object] = {"prefill": one, "decode": other, "kind": ", ".join(kinds)}
+        yield Hit(flag_at(first, flag), {**values, "model": view.arm.model}, related)
+
+
 @rule(
     "TOP216",
     "error",
