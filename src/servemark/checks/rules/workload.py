@@ -340,3 +340,50 @@ def benchmark_scenario(view: EntryView) -> Iterator[Hit]:
     place = at(recipe.node, "benchmark", "type", other=recipe.benchmark.at)
     related = (Related(scenario.node.at, "checks.rel.scenario", {"value": scenario.kind}),)
     yield Hit(place, {"kind": str(kind), "scenario": scenario.kind}, related)
+
+
+SESSION_HEADER = "x-dynamo-session-id"
+"""Sent by the load generator of the reference suite only where its recipe asks for it; the correlation id always."""
+_SENDS = "AIPERF_HTTP_X_DYNAMO_SESSION_ID_FROM_CORRELATION_ID"
+
+
+@rule(
+    "WRK713",
+    "warning",
+    "recipe",
+    wrong=(
+        (
+            _AGG,
+            "type: dynamo\n  args",
+            "type: dynamo\n  enable_multiple_frontends: true\n  num_additional_frontends: 2\n  args",
+        ),
+    ),
+    right=(
+        (
+            _AGG,
+            "type: dynamo\n  args",
+            "type: dynamo\n  enable_multiple_frontends: true\n  nginx_session_affinity: true\n  args",
+        ),
+    ),
+)
+def sessions_reach_one_frontend(view: RecipeView) -> Iterator[Hit]:
+    """Session affinity of the router and of the proxy before it: every front end has its own table of sessions, and
+    the header that the proxy goes by must be sent."""
+    recipe = view.deployment
+    front = node_in(recipe.node, "frontend")
+    if recipe.frontend is None or front is None or recipe.frontend.type != "dynamo":
+        return
+    argument = next((a for name, a in recipe.frontend.args.items() if "session-affinity" in name), None)
+    several, proxy = node_in(front, "enable_multiple_frontends"), node_in(front, "nginx_session_affinity")
+    by_proxy = proxy is not None and proxy.scalar is True
+    if argument is not None and several is not None and several.scalar is True and not by_proxy:
+        related = (
+            Related(argument.at, "checks.rel.flag", {"name": argument.spelled, "value": argument.value}),
+        )
+        yield Hit(several.at, {"name": argument.spelled}, related)
+    header = node_in(front, "nginx_session_affinity_header")
+    sent = node_in(recipe.node, "benchmark", "env", _SENDS)
+    named = str(header.scalar).lower() if header is not None else ""
+    if by_proxy and header is not None and named == SESSION_HEADER and recipe.benchmark.type == "custom":
+        if sent is None or str(sent.scalar).lower() not in {"true", "1"}:
+            yield Hit(header.at, {"header": str(header.scalar), "variable": _SENDS}, (), None, "unsent")
