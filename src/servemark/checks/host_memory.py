@@ -148,8 +148,8 @@ def _embedded(deployment: Deployment, role: RoleSpec, store: Service) -> Taken |
     config = store_config(store)
     segment = store_bytes(deployment, store, "global_segment_size")
     buffer = store_bytes(deployment, store, "local_buffer_size")
-    if segment is None or config.get("mode", "embedded") != "embedded":
-        return None
+    if not segment or config.get("mode", "embedded") != "embedded":
+        return None  # KVC508 tells of an embedded rank that gives nothing
     return Taken(
         reader="mooncake",
         written=str(config["global_segment_size"]),

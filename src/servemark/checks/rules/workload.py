@@ -384,6 +384,7 @@ def sessions_reach_one_frontend(view: RecipeView) -> Iterator[Hit]:
     header = node_in(front, "nginx_session_affinity_header")
     sent = node_in(recipe.node, "benchmark", "env", _SENDS)
     named = str(header.scalar).lower() if header is not None else ""
-    if by_proxy and header is not None and named == SESSION_HEADER and recipe.benchmark.type == "custom":
-        if sent is None or str(sent.scalar).lower() not in {"true", "1"}:
-            yield Hit(header.at, {"header": str(header.scalar), "variable": _SENDS}, (), None, "unsent")
+    unsent = sent is None or str(sent.scalar).lower() not in {"true", "1"}
+    custom = recipe.benchmark.type == "custom"
+    if by_proxy and header is not None and named == SESSION_HEADER and custom and unsent:
+        yield Hit(header.at, {"header": str(header.scalar), "variable": _SENDS}, (), None, "unsent")
