@@ -124,7 +124,7 @@ def taken_by(deployment: Deployment, role: RoleSpec) -> Taken | None:
         for key, ranks in (("cpu_bytes_to_use_per_rank", 1), ("cpu_bytes_to_use", engine_ranks(role))):
             size = _positive(simple.config.get(key))
             if size is not None:
-                return Taken("vllm-simple", str(size), role, size // ranks, 0, simple.at)
+                return Taken("vllm-simple", str(size), role, max(1, size // ranks), 0, simple.at)
     size = _positive(role.flag("hicache-size"))
     if size is not None and hierarchical(role):
         pool = sglang_host_pool_size(size)

@@ -439,13 +439,15 @@ def sizes_in_variables(view: RecipeView) -> Iterator[Hit]:
                 continue
             place = env_at(recipe, role, name) or role.at
             values: dict[str, object] = {"name": name, "value": value}
-            if reader is raw_bytes:
-                try:
-                    raw_bytes(value)
-                except ServemarkError:
-                    yield Hit(place, values)
-            elif value.strip().lower() != "infinite" and silently_zero(value):
-                yield Hit(place, values, (), None, "zero")
+            if reader is mooncake_cpp_size and value.strip().lower() == "infinite":
+                continue
+            try:
+                reader(value)
+            except ServemarkError as error:
+                yield Hit(place, values, (), None, "huge" if error.key == "sizing.size_huge" else None)
+            else:
+                if reader is mooncake_cpp_size and silently_zero(value):
+                    yield Hit(place, values, (), None, "zero")
 
 
 @rule(
