@@ -33,7 +33,13 @@ from servemark.checks.view import (
     store_config,
     store_of,
 )
-from servemark.sizing.size_strings import MIB, mooncake_cpp_size, raw_bytes, silently_zero
+from servemark.sizing.size_strings import (
+    MIB,
+    mooncake_cpp_size,
+    raw_bytes,
+    sglang_hicache_size,
+    silently_zero,
+)
 
 _DISAGG = "recipes/owl/disagg.yaml"
 _PREFILL = "num-worker: 1\n              tp: 8\n              ep: 1"
@@ -247,20 +253,29 @@ def pool_follows_gpu(view: EntryView) -> Iterator[Hit]:
     wrong=((_DISAGG, "global_segment_size: 150GB", "global_segment_size: 150GiB"),),
 )
 def size_is_readable(view: RecipeView) -> Iterator[Hit]:
-    """Store sizes by the rules of vLLM's reader: a number with KB, MB, GB or B; no TB, no GiB."""
+    """Store sizes by the rules of their readers. vLLM: a number with KB, MB, GB or B; no TB, no GiB. SGLang's host
+    cache: bytes, or a whole number with gb."""
     recipe = view.deployment
     store = store_of(recipe)
-    if store is None or recipe.engine != "vllm":
-        return
-    config = store_config(store)
+    config = store_config(store) if store is not None and recipe.engine == "vllm" else {}
     for name in ("global_segment_size", "local_buffer_size"):
         value = config.get(name)
-        if value is None:
+        if store is None or value is None:
             continue
         try:
             size_reader(recipe)(value)
         except ServemarkError:
             yield Hit(store_at(recipe, store, name), {"name": name, "value": str(value)})
+    for role in recipe.roles:
+        extra = role.flag("hicache-storage-backend-extra-config")
+        value = extra.get("global_segment_size") if isinstance(extra, dict) else None
+        if value is None:
+            continue
+        try:
+            sglang_hicache_size(value, role.parallel.tp or 1, role.parallel.pp or 1)
+        except ServemarkError:
+            place = flag_at(role, "hicache-storage-backend-extra-config")
+            yield Hit(place, {"name": "global_segment_size", "value": str(value)}, (), None, "sglang")
 
 
 @rule(
