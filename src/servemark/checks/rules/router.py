@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from servemark.catalog.deployment import Deployment, Software
 from servemark.catalog.fields import nearest
+from servemark.checks.images import parse_image
 from servemark.checks.model import Fix, Hit, Related
 from servemark.checks.registry import rule
-from servemark.checks.rules.identity import comparable, equal_revisions
+from servemark.checks.rules.identity import comparable, equal_revisions, installed, is_commit
 from servemark.checks.view import EntryView, World, at
 
 ROUTERS = {
@@ -205,3 +206,34 @@ def one_version_of_an_image(world: World) -> Iterator[Hit]:
         )
         values: dict[str, object] = {"name": router.name, "version": router.version, "other": first[0]}
         yield Hit(view.at("router", "version"), {**values, "image": view.arm.image}, related)
+
+
+_DYNAMO_IMAGE = re.compile(r"nvidia/ai-dynamo/[\w.\-]+-runtime\Z", re.ASCII)
+_TAG = re.compile(r"v?\d+\.\d+", re.ASCII)
+_TRT_IMAGE = "image: nvcr.io/nvidia/tensorrt-llm/release:1.3.0rc24"
+_RUNTIME = "image: nvcr.io/nvidia/ai-dynamo/tensorrtllm-runtime:1.3.0-cuda13"
+_ELSEWHERE = ("masters.yaml", "CONFIG_FILE=recipes/owl/trt.yaml", "CONFIG_FILE=recipes/owl/elsewhere.yaml")
+
+
+@rule(
+    "RTR157",
+    "error",
+    wrong=(_ELSEWHERE, ("masters.yaml", _TRT_IMAGE, _RUNTIME)),
+    right=(_ELSEWHERE, ("masters.yaml", _TRT_IMAGE, _RUNTIME.replace("1.3.0", "1.3.1"))),
+)
+def router_of_image(view: EntryView) -> Iterator[Hit]:
+    """The version of dynamo's router against the tag of dynamo's own runtime image, where no recipe installs another
+    one: the tag is the version, with or without the CUDA release behind it."""
+    recipe, router = view.deployment, view.arm.router_of(view.entry)
+    image = parse_image(view.arm.image)
+    if router is None or router.version is None or router.name != "dynamo-router" or image is None:
+        return
+    if recipe is not None and installed(recipe.software, "dynamo") is not None:
+        return  # IDN111 compares what is installed
+    tag = (image.tag or "").removeprefix("v")
+    if not _DYNAMO_IMAGE.search(image.repository) or not _TAG.match(tag) or is_commit(router.version):
+        return
+    version = router.version.removeprefix("v")
+    if tag != version and not tag.startswith((f"{version}-cu", f"{version}-arm", f"{version}-amd")):
+        related = (Related(view.at("image"), "checks.rel.image", {"value": view.arm.image}),)
+        yield Hit(view.at("router", "version"), {"version": router.version, "tag": image.tag}, related)
