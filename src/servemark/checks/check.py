@@ -65,7 +65,7 @@ def known_choice(names: tuple[str, ...]) -> None:
     """ServemarkError (exit 2) for a name that is no rule's, with the nearest."""
     from servemark.catalog.fields import nearest  # noqa: PLC0415 - only for a mistake
 
-    codes = {*all_rules(), *CODES.values()}
+    codes = set(all_rules())
     families = {found.family for found in all_rules().values()}
     for name in names:
         if not any(chosen(code, "", (name,)) for code in codes) and name.lower() not in families:
