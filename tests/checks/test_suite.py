@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -26,6 +27,18 @@ from servemark.cli.main import run_cli
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 WRONG = (("recipes/owl/agg.yaml", 'install: true, version: "1.3.1"', 'install: true, version: "1.3.0"'),)
+
+
+def writable_copy(folder: Path) -> Path:
+    """A copy of the real suite that may be edited; skips where there is none."""
+    real = DATA / "inferencex-2026-08"
+    if not real.is_dir():
+        pytest.skip("the real suite is not on this machine")
+    copy = folder / "inferencex"
+    shutil.copytree(real, copy, copy_function=shutil.copyfile)
+    for path in (copy, *copy.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return copy
 
 
 def wrong_report(folder: Path) -> Report:
@@ -154,7 +167,8 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_watch_sees_an_edit_only(tmp_path: Path) -> None:
-    """After an edit the report is what a fresh check gives."""
+    """After an edit the report is what a fresh check gives, also when lines have moved: every place is where it is
+    now."""
     write(tmp_path)
     watcher = Watcher(tmp_path, Wishes())
     assert watcher.check().findings == ()
@@ -162,6 +176,37 @@ def test_watch_sees_an_edit_only(tmp_path: Path) -> None:
     for edits in (WRONG, (), WRONG):
         write(tmp_path, edits)
         assert watcher.check().findings == check_suite(tmp_path).findings
+    second = "acme-fp8-h9-dynamo-sglang-agg:"
+    for old, new in (
+        ("acme-fp8-h9-dynamo-vllm-disagg:", "# one more line\nacme-fp8-h9-dynamo-vllm-disagg:"),
+        (second, f"\n# and more\n\n{second}"),
+        (f"\n# and more\n\n{second}", second),
+        ("runner: cluster:h9-lab", "runner: h9-lab"),
+        ("runner: h9-lab", "runner:  h9-lab"),
+        ("# one more line\n", ""),
+        (second, f"defaults: &d {{name: dynamo-router, version: 1.0.0}}\n{second}"),
+        ('{name: dynamo-router, version: "1.3.1"}', "*d"),
+        ("version: 1.0.0", "version: 1.3.0"),
+    ):
+        master = tmp_path / "masters.yaml"
+        before = master.read_text(encoding="utf-8")
+        assert old in before
+        master.write_text(before.replace(old, new), encoding="utf-8")
+        assert watcher.check().findings == check_suite(tmp_path).findings, new
+
+
+@pytest.mark.corpus
+def test_watch_of_a_real_suite(tmp_path: Path) -> None:
+    """A line at the top of a master and in its middle: the same findings at the places where they are now."""
+    copy = writable_copy(tmp_path)
+    watcher = Watcher(copy, Wishes())
+    watcher.check()
+    master = copy / "configs" / "nvidia-master.yaml"
+    text = master.read_text(encoding="utf-8")
+    middle = text.index("\nkimik3")
+    for head in ("# moved\n", "# moved\n\n# again\n", ""):
+        master.write_text(head + text[:middle] + "\n" + head + text[middle:], encoding="utf-8")
+        assert watcher.check().findings == check_suite(copy).findings
 
 
 def test_shipped_suites_are_clean() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import bisect
 import fnmatch
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from servemark.catalog.nodes import Node, Problem
 from servemark.catalog.suite import RecipeReading, Suite, read_suite, without_collections
 from servemark.catalog.yaml_nodes import read_bytes
 from servemark.checks.changes import Change
+from servemark.checks.kept import Blocks, Memory
 from servemark.checks.model import SEVERITIES, Finding, Hit, Rule, Scope
 from servemark.checks.registry import all_rules, rules_of
 from servemark.checks.rules.schema import CODES, finding_of
@@ -78,56 +78,6 @@ def check_suite(where: str | Path, wishes: Wishes | None = None) -> Report:
     """Check a suite by path or by the name of a shipped one. ServemarkError (exit 2) when there is no suite."""
     suite, problems = read_suite(where)
     return check_read(suite, problems, wishes or Wishes())
-
-
-_BY_VALUE = (bytes, tuple, Arm)
-
-
-class Blocks:
-    """The lines of each arm in its file: equal lines at an equal place give equal findings."""
-
-    def __init__(self, suite: Suite) -> None:
-        self._files: dict[str, list[bytes]] = {}
-        self._starts: dict[str, list[int]] = {}
-        self._suite = suite
-        for arm in suite.arms.values():
-            self._starts.setdefault(arm.at.file, []).append(arm.at.line)
-
-    def of(self, arm: Arm) -> bytes:
-        """The arm's lines, up to where the next arm's begin; a change of the file's other arms is not in them."""
-        file = arm.at.file
-        if file not in self._files:
-            path = self._suite.root / file.partition("/")[2]
-            try:
-                self._files[file] = read_bytes(path, file).split(b"\n")
-            except ServemarkError:
-                self._files[file] = []
-            self._starts[file].sort()
-        starts = self._starts[file]
-        after = bisect.bisect_right(starts, arm.at.line)
-        end = starts[after] - 1 if after < len(starts) else None
-        return b"\n".join(self._files[file][arm.at.line - 1 : end])
-
-
-class Memory:
-    """What earlier checks of a suite found of things that may not have changed. A value is kept with the objects
-    that it was made from: the same objects give the same findings."""
-
-    def __init__(self) -> None:
-        self._kept: dict[object, tuple[tuple[object, ...], list[Finding]]] = {}
-
-    def findings(
-        self, name: object, made_from: tuple[object, ...], make: Callable[[], list[Finding]]
-    ) -> list[Finding]:
-        """The findings kept under a name, if they were made from these very objects; else made now and kept."""
-        kept = self._kept.get(name)
-        if kept is not None and len(kept[0]) == len(made_from):
-            pairs = zip(kept[0], made_from, strict=True)
-            if all(one is other or (isinstance(one, _BY_VALUE) and one == other) for one, other in pairs):
-                return kept[1]
-        found = make()
-        self._kept[name] = made_from, found
-        return found
 
 
 def check_read(suite: Suite, problems: list[Problem], wishes: Wishes, memory: Memory | None = None) -> Report:
@@ -234,8 +184,8 @@ class _Runner:
                     one += _applied(entry_rules, entry, view.arm.key)
                 return one
 
-            made_from = (arm, self.blocks.of(arm), *own, *self.shared)
-            found += self.memory.findings(("arm", arm.key), made_from, judge)
+            block = self.blocks.of(arm)
+            found += self.memory.of_arm(arm.key, block, arm, (*own, *self.shared), judge)
         recipe_rules = self.rules("recipe")
         for reading, key in readings.values():
             found += self._reading(reading, key, recipe_rules)
