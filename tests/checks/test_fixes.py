@@ -132,7 +132,8 @@ def test_a_read_only_file_stays(tmp_path: Path) -> None:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """A disk that takes 1,000 bytes and no more (a limit on the file's size acts as one): one message, every file as it was, nothing left beside them."""
+    """A disk that takes 1,000 bytes and no more (a limit on a file's size acts as one): one message, every file as it was,
+    nothing left beside them."""
     write(tmp_path, ((RECIPE, 'install: true, version: "1.3.1"', INSTALLED),))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     done = subprocess.run(
