@@ -17,7 +17,7 @@ import pytest
 from servemark.catalog.suite import read_suite
 from servemark.checks import machine_view
 from servemark.checks.check import Report, Wishes, check_suite
-from servemark.checks.example import FILES, write
+from servemark.checks.example import AGG, FILES, write
 from servemark.checks.fixes import edits_for
 from servemark.checks.places import Places
 from servemark.checks.suppress import new_since, read_suppressions, write_baseline
@@ -276,6 +276,25 @@ def test_hostile_files(name: str, text: str, tmp_path: Path) -> None:
     report = check_suite(tmp_path)
     lines = report_lines(report, Places.of(report.suite), 80, plain, notes=True)
     assert all(line.isprintable() for line in lines)
+
+
+VARIANTS = "base:\n" + "".join(f"  {line}\n" for line in AGG.splitlines())
+BROKEN_VARIANT = 'override_wrong: {identity: {frameworks: {dynamo: "1.2.1"}}}\n'
+
+
+def test_variants_that_no_arm_names(tmp_path: Path) -> None:
+    """A variant is checked for itself, in a file that arms name and in one that none names; a base that several share
+    is told once."""
+    named = ("masters.yaml", "recipes/owl/agg.yaml", "recipes/owl/sizes.yaml:override_right")
+    right = "override_right: {name: owl-right}\n"
+    two = 'zip_override_small: {name: [owl-1, owl-2], identity: {frameworks: {sglang: "0.5.16"}}}\n'
+    unnamed = ("recipes/owl/agg.yaml", "", AGG)
+    suite = (named, unnamed, ("recipes/owl/sizes.yaml", "", VARIANTS + right + BROKEN_VARIANT + two))
+    report = check_suite(write(tmp_path / "a", suite))
+    assert Counter(f.code for f in report.findings if f.severity == "error") == {"IDN113": 1, "IDN115": 1}
+    assert report.recipes == 7  # three that arms name, agg.yaml, and three variants
+    report = check_suite(write(tmp_path / "b", (("recipes/owl/sizes.yaml", "", VARIANTS + BROKEN_VARIANT),)))
+    assert [f.code for f in report.findings if f.severity == "error"] == ["IDN113"]
 
 
 @pytest.mark.corpus

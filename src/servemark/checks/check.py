@@ -206,30 +206,47 @@ class _Runner:
         return found + self.memory.findings(name, (reading,), lambda: _applied(rules, view, key))
 
     def _orphans(self, rules: list[Rule]) -> list[Finding]:
-        """Recipes that no arm names are read and checked for themselves."""
-        from servemark.catalog.recipe import deployment_of  # noqa: PLC0415 - arms alone may need none
-        from servemark.catalog.variants import has_variants  # noqa: PLC0415
+        """Recipes, and variants of recipes, that no arm names are read and checked for themselves."""
+        from servemark.catalog.variants import has_variants, variant_names  # noqa: PLC0415 - arms alone need none
 
         suite = self.world.suite
+        named = {reading.setting for reading in suite.readings()}
+        tails = {setting.rpartition("/")[2] for setting in named if setting is not None}
         found: list[Finding] = []
         for path in self.world.recipe_files:
-            if path in self.world.used_recipes:
-                continue
             tree = suite.recipe_tree(path)
-            root = tree[0]
-            readable = root.entries is None or not ("apiVersion" in root.entries or has_variants(root))
-            self.recipes += readable
+            variants: tuple[str | None, ...] = (None,)
+            if has_variants(tree[0]):
+                used = path in self.world.used_recipes
+                listed = variant_names(tree[0]) or (None,)
+                variants = tuple(v for v in listed if not (used and f"{path.name}:{v}" in tails))
+            elif path in self.world.used_recipes:
+                continue
+            foreign = tree[0].entries is not None and "apiVersion" in tree[0].entries
+            self.recipes += 0 if foreign else len(variants)
 
-            def judge(tree: tuple[Node, list[Problem]] = tree, readable: bool = readable) -> list[Finding]:
-                problems = list(tree[1])
-                deployment = deployment_of(tree[0], problems, None) if readable else None
-                one = [f for p in problems if (f := finding_of(p)) is not None]
-                if deployment is not None:
-                    one += _applied(rules, RecipeView(self.world, deployment, used=False), None)
-                return one
+            def judge(
+                tree: tuple[Node, list[Problem]] = tree,
+                variants: tuple[str | None, ...] = () if foreign else variants,
+            ) -> list[Finding]:
+                return self._unnamed(tree, variants, rules)
 
-            found += self.memory.findings(("orphan", path), (tree[0],), judge)
+            found += self.memory.findings(("orphan", path), (tree[0], repr(variants).encode()), judge)
         return found
+
+    def _unnamed(
+        self, tree: tuple[Node, list[Problem]], variants: tuple[str | None, ...], rules: list[Rule]
+    ) -> list[Finding]:
+        """What is wrong with a file and with those of its variants that no arm names; what several say is said once."""
+        from servemark.catalog.recipe import deployment_of  # noqa: PLC0415 - arms alone may need none
+
+        problems = list(tree[1])
+        found: list[Finding] = []
+        for variant in variants:
+            deployment = deployment_of(tree[0], problems, variant)
+            if deployment is not None:
+                found += _applied(rules, RecipeView(self.world, deployment, used=False), None)
+        return merged([*(f for p in problems if (f := finding_of(p)) is not None), *found])
 
     def _changelog(self) -> list[Finding]:
         layout = self.world.suite.layout
