@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import shutil
@@ -21,7 +22,7 @@ from servemark.checks.example import AGG, FILES, write
 from servemark.checks.fixes import edits_for
 from servemark.checks.places import Places
 from servemark.checks.suppress import new_since, read_suppressions, write_baseline
-from servemark.checks.text_view import plain, report_lines, width_of
+from servemark.checks.text_view import finding_lines, plain, report_lines, width_of, wrapped
 from servemark.checks.watch import Watcher
 from servemark.cli.main import run_cli
 
@@ -80,8 +81,37 @@ def test_text_keeps_to_the_width(tmp_path: Path, width: int) -> None:
     assert all(
         width_of(line) <= width
         for line in lines
-        if "-->" not in line and "/" not in line and "arm:" not in line
+        if not line.startswith(("  --> ", "  ::: ")) and "arm:" not in line
     )
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 140])
+def test_wide_letters(width: int, tmp_path: Path) -> None:
+    """Chinese text keeps to the width, begins no line with a comma or a stop, and parts no word of narrow letters; the
+    caret stands under a value behind wide letters."""
+    said = "主配置记录的路由器版本是 ba83080ecd31c1ce918559e5；配方（一个 prefill 角色）安装的 dynamo 是 1.3.1，请用 --fix。"
+    lines = wrapped(said * 3, width, "错误: ", "  ")
+    assert all(width_of(line) <= width and line[2:3] not in set("，。；）") for line in lines)
+    assert "".join(line.strip() for line in lines).count("ba83080ecd31c1ce918559e5") == 3
+    assert all("ba83080ecd31c1ce918559e5" in line for line in lines if "ba83" in line)
+    old = '{name: dynamo-router, version: "1.3.1"}\n  multinode: true\n  scenarios'
+    new = "{name: dynamo-router, 说明: 路由, version: 1.0.0}\n  multinode: true\n  scenarios"
+    report = check_suite(write(tmp_path, (("masters.yaml", old, new.replace("说明: 路由, ", "")),)))
+    assert "IDN111" in {f.code for f in report.findings}
+    places = Places.of(report.suite)
+    at = next(f.at for f in report.findings if f.code == "IDN111")
+    file = tmp_path / "masters.yaml"
+    file.write_text(
+        file.read_text(encoding="utf-8").replace("version: 1.0.0", "版本路由器: 1.0.0"), encoding="utf-8"
+    )
+    moved = dataclasses.replace(at, column=at.column + len("版本路由器") - len("version"))
+    finding = next(
+        dataclasses.replace(f, at=moved, related=()) for f in report.findings if f.code == "IDN111"
+    )
+    shown = list(finding_lines(finding, places, 140, plain))
+    caret = next(n for n, line in enumerate(shown) if "^" in line)
+    before = shown[caret - 1][: shown[caret - 1].index("1.0.0")]
+    assert width_of(before) == shown[caret].index("^") and shown[caret].count("^") == 5
 
 
 def test_order_is_stable(tmp_path: Path) -> None:
