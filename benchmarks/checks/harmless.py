@@ -153,7 +153,10 @@ def json_again(text: str, root: Node, chance: random.Random) -> str | None:
 
 
 def argument_names(text: str, root: Node, chance: random.Random) -> str | None:
-    """An engine argument or a field of the master with underscores for hyphens: both readers take both."""
+    """An engine argument or a field of the master with underscores for hyphens: both readers take both. Not in a file of
+    variants, which are merged by the names as they are written."""
+    if root.entries is not None and "base" in root.entries:
+        return None
     places = list(re.finditer(r"^\s+(?:- )?([a-z]+(?:-[a-z]+)+)(?=: )", text, re.MULTILINE))
     if not places:
         return None

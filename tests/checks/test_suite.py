@@ -27,6 +27,7 @@ from servemark.checks.watch import Watcher
 from servemark.cli.main import run_cli
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+STOPS = set("，。；）")  # noqa: RUF001 - Chinese punctuation
 WRONG = (("recipes/owl/agg.yaml", 'install: true, version: "1.3.1"', 'install: true, version: "1.3.0"'),)
 
 
@@ -89,9 +90,12 @@ def test_text_keeps_to_the_width(tmp_path: Path, width: int) -> None:
 def test_wide_letters(width: int, tmp_path: Path) -> None:
     """Chinese text keeps to the width, begins no line with a comma or a stop, and parts no word of narrow letters; the
     caret stands under a value behind wide letters."""
-    said = "主配置记录的路由器版本是 ba83080ecd31c1ce918559e5；配方（一个 prefill 角色）安装的 dynamo 是 1.3.1，请用 --fix。"
+    said = (
+        "主配置记录的路由器版本是 ba83080ecd31c1ce918559e5；"  # noqa: RUF001 - Chinese punctuation
+        "配方（一个 prefill 角色）安装的 dynamo 是 1.3.1，请用 --fix。"  # noqa: RUF001
+    )
     lines = wrapped(said * 3, width, "错误: ", "  ")
-    assert all(width_of(line) <= width and line[2:3] not in set("，。；）") for line in lines)
+    assert all(width_of(line) <= width and line[2:3] not in STOPS for line in lines)
     assert "".join(line.strip() for line in lines).count("ba83080ecd31c1ce918559e5") == 3
     assert all("ba83080ecd31c1ce918559e5" in line for line in lines if "ba83" in line)
     old = '{name: dynamo-router, version: "1.3.1"}\n  multinode: true\n  scenarios'
