@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stated_twice import Field, fields_of, stated_twice
+from stated_twice import Field, fields_of, stated_twice  # type: ignore[import-not-found]
 
 from servemark.catalog.arms import Arm
 from servemark.catalog.nodes import Node
@@ -253,7 +253,8 @@ def run(where: Path, count: int, seed: int) -> Outcome:
 def run_whole(folder: Path, count: int, seed: int) -> Outcome:
     """The same for a small suite that may be written to, as it is."""
     chance = random.Random(seed)
-    result, prepared = Outcome(), []
+    result = Outcome()
+    prepared: list[Prepared] = []
     result.arms = prepare(folder, stated_twice(read_suite(folder)[0]), chance, prepared)
     judge(prepared, count, chance, result)
     return result
