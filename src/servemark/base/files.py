@@ -29,7 +29,7 @@ def disk_error(error: OSError, path: Path | str) -> ServemarkError:
     return ServemarkError(key, Layer.HOME, path=str(path), reason=error.strerror or str(error))
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Write `data` so that `path` holds either its old content or all of the new one, also after a power cut.
 
     Raises ServemarkError (layer home) when the disk refuses; nothing is left beside `path` then.
@@ -43,7 +43,7 @@ def write_atomic(path: Path, data: bytes) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        Path(temporary).chmod(0o644)
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
         temporary = None
         folder = os.open(path.parent, os.O_RDONLY)

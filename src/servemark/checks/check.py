@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import bisect
 import fnmatch
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from servemark.catalog.nodes import Node, Problem
 from servemark.catalog.suite import RecipeReading, Suite, read_suite, without_collections
 from servemark.catalog.yaml_nodes import read_bytes
 from servemark.checks.changes import Change
+from servemark.checks.kept import Blocks, Memory
 from servemark.checks.model import SEVERITIES, Finding, Hit, Rule, Scope
 from servemark.checks.registry import all_rules, rules_of
 from servemark.checks.rules.schema import CODES, finding_of
@@ -65,7 +65,7 @@ def known_choice(names: tuple[str, ...]) -> None:
     """ServemarkError (exit 2) for a name that is no rule's, with the nearest."""
     from servemark.catalog.fields import nearest  # noqa: PLC0415 - only for a mistake
 
-    codes = {*all_rules(), *CODES.values()}
+    codes = set(all_rules())
     families = {found.family for found in all_rules().values()}
     for name in names:
         if not any(chosen(code, "", (name,)) for code in codes) and name.lower() not in families:
@@ -78,56 +78,6 @@ def check_suite(where: str | Path, wishes: Wishes | None = None) -> Report:
     """Check a suite by path or by the name of a shipped one. ServemarkError (exit 2) when there is no suite."""
     suite, problems = read_suite(where)
     return check_read(suite, problems, wishes or Wishes())
-
-
-_BY_VALUE = (bytes, tuple, Arm)
-
-
-class Blocks:
-    """The lines of each arm in its file: equal lines at an equal place give equal findings."""
-
-    def __init__(self, suite: Suite) -> None:
-        self._files: dict[str, list[bytes]] = {}
-        self._starts: dict[str, list[int]] = {}
-        self._suite = suite
-        for arm in suite.arms.values():
-            self._starts.setdefault(arm.at.file, []).append(arm.at.line)
-
-    def of(self, arm: Arm) -> bytes:
-        """The arm's lines, up to where the next arm's begin; a change of the file's other arms is not in them."""
-        file = arm.at.file
-        if file not in self._files:
-            path = self._suite.root / file.partition("/")[2]
-            try:
-                self._files[file] = read_bytes(path, file).split(b"\n")
-            except ServemarkError:
-                self._files[file] = []
-            self._starts[file].sort()
-        starts = self._starts[file]
-        after = bisect.bisect_right(starts, arm.at.line)
-        end = starts[after] - 1 if after < len(starts) else None
-        return b"\n".join(self._files[file][arm.at.line - 1 : end])
-
-
-class Memory:
-    """What earlier checks of a suite found of things that may not have changed. A value is kept with the objects
-    that it was made from: the same objects give the same findings."""
-
-    def __init__(self) -> None:
-        self._kept: dict[object, tuple[tuple[object, ...], list[Finding]]] = {}
-
-    def findings(
-        self, name: object, made_from: tuple[object, ...], make: Callable[[], list[Finding]]
-    ) -> list[Finding]:
-        """The findings kept under a name, if they were made from these very objects; else made now and kept."""
-        kept = self._kept.get(name)
-        if kept is not None and len(kept[0]) == len(made_from):
-            pairs = zip(kept[0], made_from, strict=True)
-            if all(one is other or (isinstance(one, _BY_VALUE) and one == other) for one, other in pairs):
-                return kept[1]
-        found = make()
-        self._kept[name] = made_from, found
-        return found
 
 
 def check_read(suite: Suite, problems: list[Problem], wishes: Wishes, memory: Memory | None = None) -> Report:
@@ -234,8 +184,8 @@ class _Runner:
                     one += _applied(entry_rules, entry, view.arm.key)
                 return one
 
-            made_from = (arm, self.blocks.of(arm), *own, *self.shared)
-            found += self.memory.findings(("arm", arm.key), made_from, judge)
+            block = self.blocks.of(arm)
+            found += self.memory.of_arm(arm.key, block, arm, (*own, *self.shared), judge)
         recipe_rules = self.rules("recipe")
         for reading, key in readings.values():
             found += self._reading(reading, key, recipe_rules)
@@ -256,30 +206,47 @@ class _Runner:
         return found + self.memory.findings(name, (reading,), lambda: _applied(rules, view, key))
 
     def _orphans(self, rules: list[Rule]) -> list[Finding]:
-        """Recipes that no arm names are read and checked for themselves."""
-        from servemark.catalog.recipe import deployment_of  # noqa: PLC0415 - arms alone may need none
-        from servemark.catalog.variants import has_variants  # noqa: PLC0415
+        """Recipes, and variants of recipes, that no arm names are read and checked for themselves."""
+        from servemark.catalog.variants import has_variants, variant_names  # noqa: PLC0415 - arms alone need none
 
         suite = self.world.suite
+        named = {reading.setting for reading in suite.readings()}
+        tails = {setting.rpartition("/")[2] for setting in named if setting is not None}
         found: list[Finding] = []
         for path in self.world.recipe_files:
-            if path in self.world.used_recipes:
-                continue
             tree = suite.recipe_tree(path)
-            root = tree[0]
-            readable = root.entries is None or not ("apiVersion" in root.entries or has_variants(root))
-            self.recipes += readable
+            variants: tuple[str | None, ...] = (None,)
+            if has_variants(tree[0]):
+                used = path in self.world.used_recipes
+                listed = variant_names(tree[0]) or (None,)
+                variants = tuple(v for v in listed if not (used and f"{path.name}:{v}" in tails))
+            elif path in self.world.used_recipes:
+                continue
+            foreign = tree[0].entries is not None and "apiVersion" in tree[0].entries
+            self.recipes += 0 if foreign else len(variants)
 
-            def judge(tree: tuple[Node, list[Problem]] = tree, readable: bool = readable) -> list[Finding]:
-                problems = list(tree[1])
-                deployment = deployment_of(tree[0], problems, None) if readable else None
-                one = [f for p in problems if (f := finding_of(p)) is not None]
-                if deployment is not None:
-                    one += _applied(rules, RecipeView(self.world, deployment, used=False), None)
-                return one
+            def judge(
+                tree: tuple[Node, list[Problem]] = tree,
+                variants: tuple[str | None, ...] = () if foreign else variants,
+            ) -> list[Finding]:
+                return self._unnamed(tree, variants, rules)
 
-            found += self.memory.findings(("orphan", path), (tree[0],), judge)
+            found += self.memory.findings(("orphan", path), (tree[0], repr(variants).encode()), judge)
         return found
+
+    def _unnamed(
+        self, tree: tuple[Node, list[Problem]], variants: tuple[str | None, ...], rules: list[Rule]
+    ) -> list[Finding]:
+        """What is wrong with a file and with those of its variants that no arm names; what several say is said once."""
+        from servemark.catalog.recipe import deployment_of  # noqa: PLC0415 - arms alone may need none
+
+        problems = list(tree[1])
+        found: list[Finding] = []
+        for variant in variants:
+            deployment = deployment_of(tree[0], problems, variant)
+            if deployment is not None:
+                found += _applied(rules, RecipeView(self.world, deployment, used=False), None)
+        return merged([*(f for p in problems if (f := finding_of(p)) is not None), *found])
 
     def _changelog(self) -> list[Finding]:
         layout = self.world.suite.layout

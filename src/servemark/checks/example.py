@@ -333,5 +333,5 @@ def write(folder: Path, edits: tuple[Edit, ...] = ()) -> Path:
     for name, content in edited(edits).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
+        path.write_bytes(content.encode("utf-8", "surrogateescape"))
     return folder

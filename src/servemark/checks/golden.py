@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from servemark.catalog.deployment import Deployment, RoleSpec, Speculative
 from servemark.catalog.nodes import Position
@@ -22,6 +23,7 @@ _NAMES = {
 }
 
 
+@lru_cache(maxsize=4096)
 def plain_model(name: str) -> str:
     """A model's name without its owner and without the precision of its weights, in lower case."""
     return _PRECISION.sub("", name.rpartition("/")[2].lower())

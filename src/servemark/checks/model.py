@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from servemark.catalog.nodes import Position, Problem
 Severity = Literal["error", "warning", "note"]
 Scope = Literal["suite", "arm", "entry", "recipe", "changelog", "schema"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 Edit = tuple[str, str, str]
 """(file of the example suite, text in it, text to put there)."""
 
@@ -66,6 +68,10 @@ class Rule:
     right: tuple[Edit, ...] = ()
     message: str | None = None
     """Key of its message where that is another room's."""
+    base: str | None = None
+    """The changelog that the examples grow from, for rules about a change."""
+    on_main: bool = False
+    """Whether the examples stand on the main branch."""
 
     @property
     def key(self) -> str:
@@ -74,11 +80,18 @@ class Rule:
 
     def summary(self, lang: str | None = None) -> str:
         """One line: what it looks for."""
-        return text(self.message, lang) if self.message else text(f"{self.key}.summary", lang)
+        if self.message:
+            return _PLACEHOLDER.sub("…", text(self.message, lang))
+        return text(f"{self.key}.summary", lang)
 
     def why(self, lang: str | None = None) -> str:
         """Why it matters."""
-        return text("checks.sch000.why" if self.message else f"{self.key}.why", lang)
+        if not self.message:
+            return text(f"{self.key}.why", lang)
+        step = find_text(f"{self.message}.next", lang) or ""
+        why = text("checks.sup.why" if self.code.startswith("SUP") else "checks.sch.why", lang)
+        step = _PLACEHOLDER.sub("…", step).rstrip(".。")
+        return text("checks.why_and_step", lang, why=why, step=step[:1].upper() + step[1:]) if step else why
 
 
 @dataclass(frozen=True, slots=True)

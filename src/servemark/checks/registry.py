@@ -14,9 +14,11 @@ _RULES: dict[str, Rule] = {}
 _LOADED: list[bool] = []
 
 
-def numbered(code: str, family: str, message: str, check: Callable[[Any], Iterable[Hit]]) -> None:
-    """Give a code to what another room finds and words itself."""
-    _RULES[code] = Rule(code, family, "error", "schema", check, message=message)
+def numbered(
+    code: str, family: str, severity: Severity, message: str, check: Callable[[Any], Iterable[Hit]]
+) -> None:
+    """Give a code to what the reader finds and words itself."""
+    _RULES[code] = Rule(code, family, severity, "schema", check, message=message)
 
 
 def rule(
@@ -26,6 +28,8 @@ def rule(
     *,
     wrong: tuple[Edit, ...] = (),
     right: tuple[Edit, ...] = (),
+    base: str | None = None,
+    on_main: bool = False,
 ) -> Callable[[F], F]:
     """Register a function as the rule `code`; its family is the name of its file."""
 
@@ -33,7 +37,7 @@ def rule(
         if code in _RULES:
             raise ValueError(f"two rules with the code {code}")
         family = function.__module__.rpartition(".")[2].replace("_", "-")
-        _RULES[code] = Rule(code, family, severity, scope, function, wrong, right)
+        _RULES[code] = Rule(code, family, severity, scope, function, wrong, right, base=base, on_main=on_main)
         return function
 
     return register

@@ -21,6 +21,7 @@ from servemark.catalog.nodes import Position, Problem
 from servemark.catalog.suite import Suite
 from servemark.catalog.yaml_nodes import read_bytes, read_yaml
 from servemark.checks.model import Finding
+from servemark.checks.rules.schema import SUPPRESSIONS
 
 FILE = "checks.yaml"
 BASELINE_VERSION = 1
@@ -82,8 +83,8 @@ class Suppressions:
 
 
 def _note(name: str, one: Suppression, values: dict[str, object]) -> Finding:
-    code = {"ended": "SUP001", "unused": "SUP002"}[name]
-    return Finding(code, "suppressions", "warning", f"checks.suppression.{name}", one.at, values)
+    key = f"checks.suppression.{name}"
+    return Finding(SUPPRESSIONS[key], "suppressions", "warning", key, one.at, values)
 
 
 def read_suppressions(suite: Suite, today: datetime.date | None = None) -> tuple[Suppressions, list[Problem]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import unicodedata
 from collections import Counter
@@ -28,19 +29,45 @@ def width_of(said: str) -> int:
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in said)
 
 
+_PIECE = re.compile(r"\s+|[^\s\u2e80-\uffef]+|.", re.DOTALL)
+"""Spaces, a word in narrow letters, or one wide letter."""
+_NO_START, _NO_END = "，。；：、！？）》」”％", "（《「“"  # noqa: RUF001 - Chinese punctuation is meant
+"""Punctuation that begins, or ends, no line."""
+
+
+def _pieces(said: str) -> Iterator[str]:
+    """What a line may be parted between; punctuation stays with its neighbour."""
+    kept = ""
+    for piece in _PIECE.findall(said):
+        if kept and piece[0] not in _NO_START and kept[-1] not in _NO_END:
+            yield kept
+            kept = ""
+        kept += piece
+    if kept:
+        yield kept
+
+
 def wrapped(said: str, width: int, first: str, rest: str) -> list[str]:
-    """A text in lines of at most `width` columns; wide letters count twice and may be parted anywhere."""
+    """A text in lines of at most `width` columns. Wide letters count twice and may be parted anywhere but at
+    punctuation; a word in narrow letters is parted only where no line could hold it."""
     if width_of(said) == len(said):
         return textwrap.wrap(
             said, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
         )
-    lines, line = [], first
-    for letter in said:
-        if width_of(line + letter) > width:
-            lines.append(line)
-            line = rest
-        line += letter
-    return [*lines, line]
+    lines, line, begun = [], first, False
+    for piece in _pieces(said):
+        if begun and width_of(line + piece.rstrip()) > width:
+            lines.append(line.rstrip())
+            line, begun = rest, False
+        if not begun and piece.isspace():
+            continue
+        for letter in piece if width_of(line + piece.rstrip()) > width else (piece,):
+            if width_of(line + letter.rstrip()) > width:
+                lines.append(line)
+                line = rest
+            line += letter
+        begun = True
+    return [*lines, line.rstrip()]
 
 
 def finding_lines(finding: Finding, places: Places, width: int, paint: Paint) -> Iterator[str]:
@@ -51,11 +78,8 @@ def finding_lines(finding: Finding, places: Places, width: int, paint: Paint) ->
     yield from lines[1:]
     yield from _excerpt(finding.at, places, width, paint)
     for related in finding.related:
-        note = related.note()
-        yield from wrapped(
-            f"{places.shown(related.at.file)}:{related.at.line}: {note}", width, "  = ", "    "
-        )
-        yield from _source(related.at, places, width, paint, "-")
+        yield from wrapped(related.note(), width, "  = ", "    ")
+        yield from _excerpt(related.at, places, width, paint, "-")
     if finding.arm is not None:
         yield paint(f"  = {text('checks.view.arm', None, arm=finding.arm)}", "faint")
     if finding.fix is not None:
@@ -66,9 +90,11 @@ def finding_lines(finding: Finding, places: Places, width: int, paint: Paint) ->
         yield from wrapped(text("checks.view.next", None, step=step), width, "  = ", "    ")
 
 
-def _excerpt(at: Position, places: Places, width: int, paint: Paint) -> Iterator[str]:
-    yield paint(f"  --> {places.shown(at.file)}:{at.line}:{at.column}", "place")
-    yield from _source(at, places, width, paint, "^")
+def _excerpt(at: Position, places: Places, width: int, paint: Paint, mark: str = "^") -> Iterator[str]:
+    """The place on a line of its own, whole, so that an editor or a shell can take it; then its source."""
+    arrow = "-->" if mark == "^" else ":::"
+    yield paint(f"  {arrow} {places.shown(at.file)}:{at.line}:{at.column}", "place")
+    yield from _source(at, places, width, paint, mark)
 
 
 def _source(at: Position, places: Places, width: int, paint: Paint, mark: str) -> Iterator[str]:

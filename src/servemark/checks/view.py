@@ -222,7 +222,7 @@ class EntryView:
         """What became of its recipe."""
         return self.world.suite.recipe(self.entry)
 
-    @property
+    @cached_property
     def deployment(self) -> Deployment | None:
         """The recipe, where it was read."""
         return self.world.deployed(self.reading)

@@ -8,9 +8,12 @@ from pathlib import Path
 
 from servemark.catalog.nodes import Problem
 from servemark.catalog.suite import Suite, read_suite
-from servemark.checks.check import Memory, Report, Wishes, check_read
+from servemark.checks.check import Report, Wishes, check_read
+from servemark.checks.kept import Memory
 
 POLL_S = 0.1
+CLOCK_TICK_NS = 20_000_000
+"""A file system's times may be this much behind the clock."""
 Stamp = tuple[int, int, int]
 
 
@@ -36,20 +39,34 @@ class Watcher:
 
     def check(self) -> Report:
         """Check now. ServemarkError when the folder is no suite any more."""
+        if self._suite is None:
+            return self._first()
         now = self._files()
         before, self._stamps = self._stamps, now
         changed = {path for path in {*now, *before} if now.get(path) != before.get(path)}
         suite = self._suite
-        recipes = set(suite.recipe_files()) if suite is not None else set()
+        recipes = set(suite.recipe_files())
         gone_or_new = {path for path in changed if (path in now) != (path in before)}
-        if suite is None or gone_or_new or changed - recipes:
+        if gone_or_new or changed - recipes:
             suite, self._problems = read_suite(self.where)
-            if self._suite is not None and not gone_or_new:
+            if not gone_or_new:
                 suite = self._with_recipes(suite, changed)
         elif changed:
             suite = self._with_recipes(suite, changed)
         self._suite = suite
         return check_read(suite, self._problems, self.wishes, self.memory)
+
+    def _first(self) -> Report:
+        """The first check: all is read. What was written while it read may have been read before or after: its stamp
+        is forgotten, so that the next check reads it again."""
+        started = time.time_ns() - CLOCK_TICK_NS
+        self._suite, self._problems = read_suite(self.where)
+        stamps = self._files()
+        self._stamps = {
+            path: stamp if stamp is None or stamp[0] < started else (0, 0, 0)
+            for path, stamp in stamps.items()
+        }
+        return check_read(self._suite, self._problems, self.wishes, self.memory)
 
     def _with_recipes(self, suite: Suite, changed: set[Path]) -> Suite:
         """The suite with what the last one had read of recipes that are still the same."""
@@ -58,7 +75,9 @@ class Watcher:
             return suite
         names = {suite.shown(path) for path in changed}
         readings = {
-            setting: reading for setting, reading in old._recipes.items() if reading.file not in names
+            setting: reading
+            for setting, reading in old._recipes.items()
+            if reading.file not in names and not (reading.file is None and reading.problems)
         }
         trees = {path: tree for path, tree in old._trees.items() if path not in changed}
         return replace(suite, _recipes=readings, _trees=trees)

@@ -185,7 +185,7 @@ def _fix(report: Report, asked: Asked, *, diff: bool, unsafe: bool) -> int:
     for one in edited:
         if diff:
             for line in one.diff():
-                click.echo(line)
+                click.echo(_for_terminal(line) if sys.stdout.isatty() else _exact(line))
         else:
             one.write()
             click.echo(text("cli.check.fixed", None, count=one.count, file=one.shown))
@@ -196,6 +196,16 @@ def _fix(report: Report, asked: Asked, *, diff: bool, unsafe: bool) -> int:
     if diff:
         return 1 if edited else 0
     return show(_report(str(report.suite.root), _all(), None), asked)
+
+
+def _exact(line: str) -> bytes:
+    """A line of a diff in the bytes of its file, so that `patch` can take it."""
+    return line.encode("utf-8", "surrogateescape")
+
+
+def _for_terminal(line: str) -> str:
+    """The same where it cannot steer a terminal."""
+    return "".join(c if c.isprintable() else "�" for c in line)
 
 
 def _all() -> Wishes:

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from servemark.base.messages import LANGUAGES, set_language, text
-from servemark.checks.explain_view import example_lines
+from servemark.checks.explain_view import example_lines, example_of, setting_of
 from servemark.checks.model import Rule
 from servemark.checks.registry import all_rules
 from servemark.cli.main import group
@@ -89,9 +89,12 @@ def _rules() -> str:
         for rule in rules:
             severity = text(f"checks.severity.{rule.severity}")
             parts += [f"### {rule.code}", "", f"**{rule.summary()}** ({severity}) {rule.why()}", ""]
-            lines = example_lines(rule)
-            if lines:
-                parts += [text("cli.reference.example"), "", "```diff", *lines, "```", ""]
+            commands, setting = example_of(rule).commands, setting_of(rule)
+            if commands:
+                parts += [text("checks.view.example_commands"), "", "```sh", *commands, "```", ""]
+                continue
+            lines = [*([setting] if setting else []), *example_lines(rule)]
+            parts += [text("cli.reference.example"), "", "```diff", *lines, "```", ""]
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -17,8 +17,22 @@ from servemark.checks.view import at
 _LOG = "changelog.yaml"
 
 
+_PULL = "https://example.com/acme/suite/pull/"
+_FIRST = CHANGELOG.partition("\n\n")[0] + "\n"
+"""The example's history: one entry."""
+_TWO = CHANGELOG.replace("XXX", f"{_PULL}13")
+"""A history of two entries."""
+_CORRECTED = _TWO.replace("pull/12", "pull/14")
+"""The same with a link corrected."""
+
+
 def _whole(text: str) -> tuple[Edit, ...]:
     return ((_LOG, "", text),)
+
+
+def _loose(text: str) -> str:
+    """The first description without its quotes: the same value in other bytes."""
+    return text.replace('"Add the disaggregated arm."', "Add the disaggregated arm.")
 
 
 def _byte(change: Change, byte: bytes, variant: str | None = None) -> Iterator[Hit]:
@@ -58,7 +72,9 @@ def nul(change: Change) -> Iterator[Hit]:
     yield from _byte(change, b"\0")
 
 
-@rule("CHG405", "error", "changelog")
+@rule(
+    "CHG405", "error", "changelog", wrong=_whole(CHANGELOG.replace("aggregated arm", "aggregated \udcff arm"))
+)
 def utf8(change: Change) -> Iterator[Hit]:
     """The bytes are UTF-8."""
     try:
@@ -172,7 +188,7 @@ def schema(change: Change) -> Iterator[Hit]:
     yield from _of(change, "412")
 
 
-@rule("CHG413", "error", "changelog")
+@rule("CHG413", "error", "changelog", base=_TWO, right=_whole(_TWO), wrong=_whole(_FIRST))
 def deleted(change: Change) -> Iterator[Hit]:
     """No entry is deleted."""
     if change.base is not None and len(change.head_plain) < len(change.base_entries):
@@ -180,7 +196,13 @@ def deleted(change: Change) -> Iterator[Hit]:
         yield Hit(change.at(max(len(change.lines) - 2, 0)), {"count": lost})
 
 
-@rule("CHG414", "error", "changelog")
+@rule(
+    "CHG414",
+    "error",
+    "changelog",
+    base=_FIRST,
+    wrong=_whole(CHANGELOG.replace("Add the disaggregated", "Add a disaggregated")),
+)
 def changed(change: Change) -> Iterator[Hit]:
     """History keeps its values, links apart."""
     corrected = {index for index, _, _ in change.corrections}
@@ -198,7 +220,7 @@ def _map(value: object) -> dict[object, object]:
     return value if isinstance(value, dict) else {}
 
 
-@rule("CHG415", "error", "changelog")
+@rule("CHG415", "error", "changelog", base=_FIRST, right=_whole(_FIRST), wrong=_whole(_loose(_FIRST)))
 def reformatted(change: Change) -> Iterator[Hit]:
     """History keeps its bytes where its values are the same."""
     base = change.base
@@ -223,7 +245,14 @@ def _first_difference(base: bytes, head: bytes) -> int:
     return min(len(old), len(new))
 
 
-@rule("CHG416", "error", "changelog")
+@rule(
+    "CHG416",
+    "error",
+    "changelog",
+    base=_FIRST,
+    right=_whole(_FIRST.replace("/12", "/13")),
+    wrong=_whole(_FIRST.replace(f"{_PULL}12", "https://example.com/other/13")),
+)
 def corrected_link(change: Change) -> Iterator[Hit]:
     """A corrected link is a finished one."""
     for index, _, new in change.corrections:
@@ -233,14 +262,14 @@ def corrected_link(change: Change) -> Iterator[Hit]:
             )
 
 
-@rule("CHG417", "error", "changelog")
+@rule("CHG417", "error", "changelog", base=_FIRST, wrong=_whole(CHANGELOG.replace("/12", "/14")))
 def mixed(change: Change) -> Iterator[Hit]:
     """Corrections of links and additions do not go together."""
     if change.corrections and len(change.head_plain) > len(change.base_entries):
         yield Hit(change.at(change.entry_line(change.corrections[0][0])), {"count": len(change.corrections)})
 
 
-@rule("CHG418", "error", "changelog")
+@rule("CHG418", "error", "changelog", base=_FIRST, on_main=True, right=_whole(_TWO), wrong=_whole(CHANGELOG))
 def link_on_main(change: Change) -> Iterator[Hit]:
     """On the main branch a new entry's link is a finished one."""
     if change.on_main:
@@ -281,7 +310,7 @@ def link(change: Change) -> Iterator[Hit]:
             yield Hit(place, values)
 
 
-@rule("CHG420", "error", "changelog")
+@rule("CHG420", "error", "changelog", base=_FIRST, wrong=_whole(_loose(CHANGELOG)))
 def history_bytes(change: Change) -> Iterator[Hit]:
     """With additions the head begins with the base, byte for byte."""
     if change.base is None or change.appended or change.corrections:
@@ -290,7 +319,7 @@ def history_bytes(change: Change) -> Iterator[Hit]:
         yield Hit(change.at(_first_difference(change.base, change.head)))
 
 
-@rule("CHG421", "error", "changelog")
+@rule("CHG421", "error", "changelog", base=_FIRST, wrong=_whole(CHANGELOG.replace("\n\n", "\n")))
 def separated(change: Change) -> Iterator[Hit]:
     """An addition is parted from history by exactly one blank line and begins with `- config-keys:`."""
     if change.base is None or not change.appended or len(change.head) == len(change.base) or not change.base:
@@ -330,7 +359,14 @@ def _changed_lines(change: Change) -> list[int]:
     return [n for n, (one, other) in enumerate(zip(old, new, strict=False)) if one != other]
 
 
-@rule("CHG424", "error", "changelog")
+@rule(
+    "CHG424",
+    "error",
+    "changelog",
+    base=_TWO,
+    right=_whole(_CORRECTED),
+    wrong=_whole(_CORRECTED.replace("\n\n", "\n\n\n")),
+)
 def correction_lines(change: Change) -> Iterator[Hit]:
     """A correction of a link neither adds nor deletes lines."""
     if change.base is not None and change.corrections and len(change.head_plain) == len(change.base_entries):
@@ -341,7 +377,7 @@ def correction_lines(change: Change) -> Iterator[Hit]:
             )
 
 
-@rule("CHG425", "error", "changelog")
+@rule("CHG425", "error", "changelog", base=_TWO, right=_whole(_CORRECTED), wrong=_whole(_loose(_CORRECTED)))
 def correction_place(change: Change) -> Iterator[Hit]:
     """A correction touches lines with `  pr-link:` only."""
     if change.base is None or not change.corrections or change.base.count(b"\n") != change.head.count(b"\n"):
@@ -351,7 +387,14 @@ def correction_place(change: Change) -> Iterator[Hit]:
             yield Hit(change.at(number))
 
 
-@rule("CHG426", "error", "changelog")
+@rule(
+    "CHG426",
+    "error",
+    "changelog",
+    base=_TWO,
+    right=_whole(_CORRECTED),
+    wrong=_whole(_CORRECTED.replace(f"{_PULL}13", f'"{_PULL}13"')),
+)
 def correction_count(change: Change) -> Iterator[Hit]:
     """As many lines change as links are corrected."""
     if change.base is None or not change.corrections or change.base.count(b"\n") != change.head.count(b"\n"):
@@ -363,7 +406,14 @@ def correction_count(change: Change) -> Iterator[Hit]:
         )
 
 
-@rule("CHG427", "error", "changelog")
+@rule(
+    "CHG427",
+    "error",
+    "changelog",
+    base=_TWO,
+    right=_whole(_TWO),
+    wrong=_whole(_TWO.replace("\n\n", "\n# remark\n")),
+)
 def nothing(change: Change) -> Iterator[Hit]:
     """A change of the file adds an entry or corrects a link."""
     if change.base is None or change.base == change.head:

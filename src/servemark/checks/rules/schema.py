@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from servemark.catalog.nodes import Problem
 from servemark.checks.model import Finding, Hit, Severity
-from servemark.checks.registry import numbered, rule
+from servemark.checks.registry import numbered
 
 CODES: dict[str, str] = {
     "not_yaml": "SCH001",
@@ -34,7 +34,6 @@ CODES: dict[str, str] = {
     "escapes": "SCH019",
     "missing_in_suite": "SCH020",
     "not_mapping": "SCH021",
-    "not_list": "SCH022",
     "missing_field": "SCH023",
     "wrong_type": "SCH024",
     "empty_text": "SCH025",
@@ -45,6 +44,8 @@ CODES: dict[str, str] = {
     "unknown_field": "SCH030",
     "unknown_field_near": "SCH031",
     "two_spellings": "SCH032",
+    "not_utf8": "SCH033",
+    "bad_suite_name": "SCH034",
     "arm_twice": "SCH041",
     "star_in_key": "SCH042",
     "bad_setting": "SCH043",
@@ -77,7 +78,6 @@ CODES: dict[str, str] = {
     "env_name": "SCH076",
     "env_value": "SCH077",
     "bad_flags": "SCH078",
-    "bad_json": "SCH079",
     "bad_size": "SCH080",
     "flag_twice": "SCH081",
     "stray_word": "SCH082",
@@ -88,26 +88,31 @@ CODES: dict[str, str] = {
     "zip_lengths": "SCH087",
     "index_without_zip": "SCH088",
     "draft_tokens": "SCH091",
-    "append_only_evals": "SCH092",
-    "history_changed": "SCH093",
-    "no_additions": "SCH094",
     "not_read_further": "SCH095",
-    "more_problems": "SCH096",
 }
-"""Key of a catalogue message (without its room) -> code. A code is never given to another message."""
+"""Key of a catalogue message (without its room) -> code. A code is never given to another message; SCH022, SCH079,
+SCH092, SCH093, SCH094 and SCH096 named what other rules say."""
+SUPPRESSIONS: dict[str, str] = {
+    "checks.suppression.ended": "SUP001",
+    "checks.suppression.unused": "SUP002",
+    "checks.suppression.bad_day": "SUP003",
+}
+"""Key of a message about the file of suppressions -> code."""
 OTHER = "SCH000"
+"""What a message without a code would get; a test holds that none is without."""
 STRICT = ("recipe", "resources", "backend")
 """Blocks of a recipe in which the launcher itself refuses a name that it does not know."""
 
 
-@rule(OTHER, "error", "schema")
-def unnumbered(_: object) -> Iterator[Hit]:
-    """Everything that reading finds and that has no code of its own yet."""
+def _nothing(_: object) -> Iterator[Hit]:
+    """The reader finds these, not a rule."""
     return iter(())
 
 
 for _name, _code in CODES.items():
-    numbered(_code, "schema", f"catalog.{_name}", unnumbered)
+    numbered(_code, "schema", "error", f"catalog.{_name}", _nothing)
+for _name, _code in SUPPRESSIONS.items():
+    numbered(_code, "suppressions", "error" if _code == "SUP003" else "warning", _name, _nothing)
 
 
 def finding_of(problem: Problem, arm: str | None = None) -> Finding | None:
@@ -115,8 +120,11 @@ def finding_of(problem: Problem, arm: str | None = None) -> Finding | None:
     name = problem.key.removeprefix("catalog.")
     if name == "bad_json":
         return None
+    if problem.key in SUPPRESSIONS:
+        code, family = SUPPRESSIONS[problem.key], "suppressions"
+    else:
+        code, family = CODES.get(name, OTHER), "schema"
     severity: Severity = "error" if problem.severity == "error" else "warning"
     if name == "unknown_field" and problem.values.get("what") in STRICT:
         severity = "error"
-    code = CODES.get(name, OTHER)
-    return Finding(code, "schema", severity, problem.key, problem.at, dict(problem.values), arm)
+    return Finding(code, family, severity, problem.key, problem.at, dict(problem.values), arm)
