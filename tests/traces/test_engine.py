@@ -138,7 +138,7 @@ def replay(
                 name = session.id if scope == "session" else f"{session.id}/{number}"
                 marker = maker.text(Segment(f"marker {name}", MARKER_TOKENS))
                 messages[0] = (messages[0][0], marker + messages[0][1])
-            prompt, _ = server.chat(messages, turn.output_tokens)
+            prompt, _ = server.chat(messages, turn.output_tokens or 1)
             assert prompt == template.prompt_tokens(turn, marked=scope != "none")
             total += prompt
     return total

@@ -154,8 +154,9 @@ def verify_exact(maker: TextMaker, tokenize: Tokenize, workload: Workload, sampl
     """
     seen: dict[Message, None] = {}
     for session in workload.sessions:
-        for turn in session.turns:
-            seen.update(dict.fromkeys(turn.messages))
+        for _, turns in session.streams():
+            for turn in turns:
+                seen.update(dict.fromkeys(m for m in turn.messages if m.raw is None))
     messages = list(seen)
     if not messages:
         return 0

@@ -101,6 +101,12 @@ class Session:
         """Turns of the whole tree."""
         return len(self.turns) + sum(len(c.turns) for c in self.descendants())
 
+    def streams(self) -> Iterator[tuple[str, Sequence[Turn]]]:
+        """(name within the tree, turns) of the main stream, named "", and of every sub-agent."""
+        yield "", self.turns
+        for child in self.descendants():
+            yield child.id, child.turns
+
     def descendants(self) -> Iterator[SubAgent]:
         """Every sub-agent of the tree, parents before children."""
         left = list(reversed(self.children))
@@ -126,7 +132,9 @@ class Workload:
     @property
     def requests(self) -> int:
         """Turns of all session trees."""
-        return self.requests_known if self.requests_known is not None else sum(s.requests for s in self.sessions)
+        return (
+            self.requests_known if self.requests_known is not None else sum(s.requests for s in self.sessions)
+        )
 
 
 CacheBust = Literal["none", "session", "request"]
