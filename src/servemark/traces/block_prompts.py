@@ -20,11 +20,12 @@ _MAX_U32 = 2**32
 class BlockRule:
     """How ids become text: `scope` is put before every id (ids are local to a session, or to a file), `block`
     is tokens a block, `scale` multiplies lengths. Block i spans tokens round(i*block*scale) to
-    round((i+1)*block*scale), cut at the prompt's end."""
+    round((i+1)*block*scale), cut at the prompt's end. `local`: no other session has ids of this scope."""
 
     scope: str
     block: int
     scale: float = 1.0
+    local: bool = True
 
 
 class PackedStream:

@@ -39,7 +39,7 @@ class MooncakeRequests(Sequence[Session]):
     def __getitem__(self, index: int | slice) -> Session | Sequence[Session]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        stream = PackedStream(BlockRule("mooncake", BLOCK_TOKENS, self._scale), "main", 1)
+        stream = PackedStream(BlockRule("mooncake", BLOCK_TOKENS, self._scale, local=False), "main", 1)
         ids = self._ids[index]
         stream.add((), ids if len(ids) else [0], self._tokens[index], None)
         output = max(1, round(self._outputs[index] * self._scale))
