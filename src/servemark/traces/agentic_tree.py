@@ -71,7 +71,11 @@ class TreeRecipe:
         ):
             if not low <= value <= high:
                 raise input_error(
-                    "traces.option_out_of_range", option=field, value=value, low=f"{low} <= {field}", high=high
+                    "traces.option_out_of_range",
+                    option=field,
+                    value=value,
+                    low=f"{low} <= {field}",
+                    high=high,
                 )
 
     def to_mapping(self) -> dict[str, object]:

@@ -138,7 +138,7 @@ def _read(path: Path, form: _Format, limit: int | None, scale: float) -> Workloa
     rows.from_start()
     source: dict[str, object] = {
         "kind": form.kind, "file": name_of(path), "sha256": sha256, "rows": len(rows), "failed_rows_left_out": left_out,
-        "scale_lengths": scale,
+        "scale_lengths": scale, "content_known": False,
     }  # fmt: skip
     return Workload(source_id(source), name_of(path), rows, source, len(rows))
 

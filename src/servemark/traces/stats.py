@@ -110,6 +110,7 @@ def trace_stats(workload: Workload) -> TraceStats:
         _session(session, got, shared)
     every = got.isl[False] + got.isl[True]
     known = got.unknown_input == 0 and bool(every)
+    content = known and workload.source.get("content_known", True) is True
     total = sum(every)
     starts = sorted(got.starts)
     span = starts[-1] - starts[0] if len(starts) > 1 else None
@@ -144,11 +145,11 @@ def trace_stats(workload: Workload) -> TraceStats:
         hit_ceiling=tuple(
             HitCeiling(size, found / total)
             for size, found in zip(BLOCK_SIZES, shared.by_size, strict=True)
-            if known and size >= shared.smallest
+            if content and size >= shared.smallest
         ),
-        within_session_share=shared.within / total if known else None,
-        distinct_tokens=total - shared.by_size[0] if known else None,
-        session_distinct_tokens=Distribution.of(got.distinct) if known else None,
+        within_session_share=shared.within / total if content else None,
+        distinct_tokens=total - shared.by_size[0] if content else None,
+        session_distinct_tokens=Distribution.of(got.distinct) if content else None,
         first_turn_tokens_share=got.cold / total if known else None,
         isl_sample=tuple(every),
         osl_sample=tuple(got.osl),
