@@ -41,11 +41,11 @@ def session(rows: list[dict[str, Any]], **more: object) -> dict[str, Any]:
     return {"id": "s", "models": ["m"], "block_size": 64, "hash_id_scope": "local", "requests": rows, **more}
 
 
-def read(path: Path, found: dict[str, Any], **options: Any) -> Session:
+def read(path: Path, found: dict[str, Any], options: TraceOptions | None = None) -> Session:
     """Write one session and read it back."""
     path = path / "s.json"
     path.write_text(json.dumps(found), encoding="utf-8")
-    return open_workload(path, TraceOptions(**options)).sessions[0]
+    return open_workload(path, options).sessions[0]
 
 
 def shape(found: Session, number: int) -> list[tuple[str, int]]:
@@ -66,6 +66,7 @@ def test_prompts_grow_and_are_cut_where_the_trace_cuts_them(tmp_path: Path) -> N
             ],
             tool_tokens=30,
             system_tokens=50,
+            totals={"in": 906},
         ),
     )
     assert shape(found, 0) == [("system", 128), ("user", 128)]
@@ -142,7 +143,7 @@ def test_lengths_and_gaps_are_scaled(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         session([row(0, 200, 10, [1, 2, 3]), row(50, 256, 4, [1, 2, 3, 4])]),
-        scale_lengths=0.5, think_scale=0.1, think_cap_s=20,
+        TraceOptions(scale_lengths=0.5, think_scale=0.1, think_cap_s=20),
     )  # fmt: skip
     assert [t.input_tokens for t in found.turns] == [100, 128]
     assert [sum(m.tokens or 0 for m in t.messages) for t in found.turns] == [100, 128]

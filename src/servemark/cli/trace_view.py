@@ -120,7 +120,7 @@ def _histogram(title: str, sample: Sequence[int], width: int, colour: bool) -> l
     counts = [0] * (len(edges) - 1)
     for value in sample:
         counts[sum(value >= edge for edge in edges[1:-1])] += 1
-    labels = [f"{_number(a)}–{_number(b)}" for a, b in pairwise(edges)]
+    labels = [f"{_number(a)} - {_number(b)}" for a, b in pairwise(edges)]
     return ["", title, *_bars(labels, [c / len(sample) for c in counts], width, colour)]
 
 

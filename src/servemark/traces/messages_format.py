@@ -55,7 +55,7 @@ class ChildLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     after_turn: Annotated[int, msgspec.Meta(ge=-1, le=10**9)]
     delay_s: _Seconds = 0.0
     joins_turn: Annotated[int, msgspec.Meta(ge=0, le=10**9)] | None = None
-    tools: msgspec.Raw | None = None
+    tools: msgspec.Raw = msgspec.Raw()
     children: list[ChildLine] = msgspec.field(default_factory=list)
 
 
@@ -64,7 +64,7 @@ class SessionLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
     id: _Id | None = None
     start_s: _Seconds | None = None
-    tools: msgspec.Raw | None = None
+    tools: msgspec.Raw = msgspec.Raw()
     turns: Annotated[list[TurnLine], msgspec.Meta(min_length=1)] | None = None
     children: list[ChildLine] = msgspec.field(default_factory=list)
     messages: list[msgspec.Raw] | None = None
@@ -82,7 +82,7 @@ class SegmentsMessage(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Peek(msgspec.Struct):
     role: Annotated[str, msgspec.Meta(max_length=40)]
-    segments: msgspec.Raw | None = None
+    segments: msgspec.Raw = msgspec.Raw()
     tokens: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)] | None = None
 
 
@@ -146,7 +146,7 @@ class _Reader:
     def gap(self, seconds: float | None) -> float:
         return round(min(seconds or 0.0, self.cap) * self.scale, 6)
 
-    def turns(self, found: Sequence[TurnLine], tools: msgspec.Raw | None, at: str) -> tuple[Turn, ...]:
+    def turns(self, found: Sequence[TurnLine], tools: msgspec.Raw, at: str) -> tuple[Turn, ...]:
         sent = self.tools(tools)
         prompt: tuple[Message, ...] = ()
         made: list[Turn] = []
@@ -166,10 +166,10 @@ class _Reader:
             made.append(Turn(prompt, turn.output_tokens, think, turn.at_s, sent))
         return tuple(made)
 
-    def tools(self, found: msgspec.Raw | None) -> bytes | None:
-        if found is None:
-            return None
+    def tools(self, found: msgspec.Raw) -> bytes | None:
         raw = bytes(found)
+        if raw in {b"", b"null"}:
+            return None
         if not raw.lstrip().startswith(b"["):
             raise input_error("traces.messages_tools", where=self.where)
         return raw
@@ -177,13 +177,14 @@ class _Reader:
     def message(self, raw: msgspec.Raw, at: str) -> Message:
         data = bytes(raw)
         try:
+            data.decode("utf-8")  # sent as it stands, so it must be text
             peek = _PEEK.decode(data)
             if peek.role not in ROLES:
                 raise input_error(
                     "traces.messages_role", where=f"{self.where} {at}", role=peek.role, known=", ".join(ROLES)
                 )
             role = cast("Role", peek.role)
-            if peek.segments is not None:
+            if bytes(peek.segments) not in {b"", b"null"}:
                 pieces = _SEGMENTS.decode(data).segments
                 return Message(role, tuple(Segment(name, tokens) for name, tokens in pieces))
             if peek.tokens is not None:
@@ -242,9 +243,8 @@ def _child_line(child: SubAgent) -> ChildLine:
     )  # fmt: skip
 
 
-def _tools(turns: Sequence[Turn]) -> msgspec.Raw | None:
-    tools = turns[0].tools
-    return None if tools is None else msgspec.Raw(tools)
+def _tools(turns: Sequence[Turn]) -> msgspec.Raw:
+    return msgspec.Raw(turns[0].tools or b"")
 
 
 def _turn_lines(turns: Sequence[Turn]) -> list[TurnLine]:

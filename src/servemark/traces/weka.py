@@ -75,7 +75,7 @@ class WekaSession(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     models: list[str] = msgspec.field(default_factory=list)
     tool_tokens: _Tokens | None = None
     system_tokens: _Tokens | None = None
-    totals: msgspec.Raw | None = None
+    totals: msgspec.Raw = msgspec.Raw()
 
 
 class _LightRow(msgspec.Struct, gc=False):

@@ -22,7 +22,7 @@ from servemark.base.errors import input_error
 from servemark.base.files import disk_error
 from servemark.traces.agentic_tree import TreeRecipe, make_sessions
 from servemark.traces.mooncake import BLOCK_TOKENS
-from servemark.traces.types import Session, SubAgent, Turn, Workload
+from servemark.traces.types import SubAgent, Turn, Workload
 from servemark.traces.weka import WekaOptions, WekaRow, WekaSession, session_of
 
 Lost = Literal[
@@ -122,10 +122,10 @@ class _Blocks:
         return ids
 
 
-def _counted(session: Session, turn: Turn) -> tuple[int, int]:
+def _counted(turn: Turn) -> tuple[int, int]:
     tokens = turn.input_tokens
     if tokens is None or turn.output_tokens is None:
-        raise input_error("traces.convert_unknown", where=session.id)
+        raise input_error("traces.convert_unknown")
     return tokens, turn.output_tokens
 
 
@@ -144,49 +144,35 @@ def _weka_items(workload: Workload, lost: dict[Lost, None]) -> Iterator[_Item]:
         if session.start_s is not None:
             lost["arrivals"] = None
         blocks = _Blocks(WEKA_BLOCK)
-        rows = _weka_rows(session, session.turns, session.children, blocks, 0.0, lost)
+        rows = _weka_rows(session.turns, session.children, 0.0, blocks, lost)
         found = WekaSession(session.id, WEKA_BLOCK, "local", rows)
         yield _Item(session.id, msgspec.json.encode(found) + b"\n", session.requests)
 
 
 def _weka_rows(
-    session: Session,
-    turns: Sequence[Turn],
-    children: Sequence[SubAgent],
-    blocks: _Blocks,
-    start: float,
-    lost: dict[Lost, None],
+    turns: Sequence[Turn], children: Sequence[SubAgent], start: float, blocks: _Blocks, lost: dict[Lost, None]
 ) -> list[WekaRow]:
     """Rows of a stream with its groups after the turns that start them. Where no times are recorded, requests
     are taken to last no time, and `clock` is lost."""
     rows: list[WekaRow] = []
     clock = start
     for number, turn in enumerate(turns):
-        tokens, output = _counted(session, turn)
+        tokens, output = _counted(turn)
         _note(turn, lost)
         if turn.at_s is None:
             lost["clock"] = None
             clock += turn.think_s
         else:
             clock = turn.at_s
-        ids = blocks.of(turn, whole_only=True)
-        rows.append(
-            WekaRow(
-                t=round(clock, 6),
-                type="n",
-                model="",
-                in_=tokens,
-                out=output,
-                hash_ids=ids,
-                think_time=turn.think_s if number else None,
-            )  # fmt: skip
-        )
-        for child in (c for c in children if c.after_turn == number or (number == 0 and c.after_turn < 0)):
-            below = _weka_rows(session, child.turns, child.children, blocks, clock + child.delay_s, lost)
-            rows.append(
-                WekaRow(t=below[0].t, type="subagent", agent_id=child.id, status="completed", requests=below)
-            )
-            lost["clock"] = None
+        row = WekaRow(t=round(clock, 6), type="n", model="", in_=tokens, out=output)
+        row.hash_ids = blocks.of(turn, whole_only=True)
+        row.think_time = turn.think_s if number else None
+        rows.append(row)
+        for child in children:
+            if max(0, child.after_turn) == number:
+                below = _weka_rows(child.turns, child.children, clock + child.delay_s, blocks, lost)
+                rows.append(WekaRow(t=below[0].t, type="subagent", agent_id=child.id, requests=below))
+                lost["clock"] = None
     return rows
 
 
@@ -198,7 +184,7 @@ def _mooncake_items(workload: Workload, lost: dict[Lost, None]) -> Iterator[_Ite
         start = session.start_s if session.start_s is not None else 0.0 if alone else None
         for _, turns in session.streams():
             for number, turn in enumerate(turns):
-                tokens, output = _counted(session, turn)
+                tokens, output = _counted(turn)
                 if start is None or turn.at_s is None:
                     raise input_error("traces.convert_no_times", where=session.id)
                 _note(turn, lost)
@@ -218,10 +204,9 @@ def _write(items: Iterable[_Item], out: Path, *, folder_allowed: bool, force: bo
     lined = out.suffix == ".jsonl"
     if not lined and not folder_allowed:
         raise input_error("traces.out_name", path=str(out))
-    if out.is_symlink() or out.exists():
-        # A folder is never replaced: it may hold what this program did not write.
-        if not force or out.is_dir() or not out.is_file():
-            raise input_error("traces.out_exists", path=str(out))
+    replaceable = force and out.is_file()  # a folder never is: it may hold what this program did not write
+    if (out.is_symlink() or out.exists()) and not replaceable:
+        raise input_error("traces.out_exists", path=str(out))
     try:
         return _write_lines(items, out) if lined else _write_folder(items, out)
     except OSError as error:
