@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from servemark.metrics.percentiles import Distribution
+from servemark.traces.stats import trace_stats
 from servemark.traces.theory import theoretical_hit
 from servemark.traces.types import Workload
 
@@ -37,7 +38,7 @@ def describe(workload: Workload) -> dict[str, object]:
                 outputs += [] if turn.output_tokens is None else [turn.output_tokens]
                 if tokens is not None:
                     largest = max(largest or 0, tokens + (turn.output_tokens or 0))
-    hit = theoretical_hit(workload)
+    shared, shared_blocks = _shared(workload)
     return {
         "id": workload.id,
         "name": workload.name,
@@ -51,10 +52,19 @@ def describe(workload: Workload) -> dict[str, object]:
         "osl": _figures(outputs),
         "turns": _figures(lengths),
         "think_s": _figures(thinks),
-        "shared_share": hit.tokens,
-        "shared_blocks_share": hit.blocks,
+        "shared_share": shared,
+        "shared_blocks_share": shared_blocks,
         "source": dict(workload.source),
     }
+
+
+def _shared(workload: Workload) -> tuple[float | None, float | None]:
+    """(of tokens, of blocks); a lazy workload is not taken apart into segments, only into the trace's blocks."""
+    if isinstance(workload.sessions, tuple):
+        hit = theoretical_hit(workload)
+        return hit.tokens, hit.blocks
+    ceiling = trace_stats(workload).hit_ceiling
+    return (ceiling[0].share if ceiling else None), None
 
 
 def _figures(values: Sequence[float]) -> dict[str, object] | None:

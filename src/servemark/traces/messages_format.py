@@ -32,6 +32,8 @@ MAX_DEPTH = 16
 MAX_ID_CHARS = 500
 ROLES = ("system", "user", "assistant", "tool")
 
+_ABSENT = msgspec.Raw()
+"""The encoder leaves a field out only where it holds this very object."""
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_TIME_S)]
 _Tokens = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_CHARS)]
@@ -55,7 +57,7 @@ class ChildLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     after_turn: Annotated[int, msgspec.Meta(ge=-1, le=10**9)]
     delay_s: _Seconds = 0.0
     joins_turn: Annotated[int, msgspec.Meta(ge=0, le=10**9)] | None = None
-    tools: msgspec.Raw = msgspec.Raw()
+    tools: msgspec.Raw = _ABSENT
     children: list[ChildLine] = msgspec.field(default_factory=list)
 
 
@@ -64,7 +66,7 @@ class SessionLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
     id: _Id | None = None
     start_s: _Seconds | None = None
-    tools: msgspec.Raw = msgspec.Raw()
+    tools: msgspec.Raw = _ABSENT
     turns: Annotated[list[TurnLine], msgspec.Meta(min_length=1)] | None = None
     children: list[ChildLine] = msgspec.field(default_factory=list)
     messages: list[msgspec.Raw] | None = None
@@ -82,7 +84,7 @@ class SegmentsMessage(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Peek(msgspec.Struct):
     role: Annotated[str, msgspec.Meta(max_length=40)]
-    segments: msgspec.Raw = msgspec.Raw()
+    segments: msgspec.Raw = _ABSENT
     tokens: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)] | None = None
 
 
@@ -244,7 +246,7 @@ def _child_line(child: SubAgent) -> ChildLine:
 
 
 def _tools(turns: Sequence[Turn]) -> msgspec.Raw:
-    return msgspec.Raw(turns[0].tools or b"")
+    return _ABSENT if turns[0].tools is None else msgspec.Raw(turns[0].tools)
 
 
 def _turn_lines(turns: Sequence[Turn]) -> list[TurnLine]:
