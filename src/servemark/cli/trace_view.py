@@ -89,12 +89,9 @@ def _facts(stats: TraceStats, source: Mapping[str, object]) -> list[str]:
         say("arrivals", span=_seconds(stats.span_s), rate=rate, peak=f"{stats.peak_rps or 0:.3g}")
     if stats.hit_ceiling:
         best = stats.hit_ceiling[0]
-        say(
-            "ceiling",
-            share=f"{best.share:.3f}",
-            block=best.block_tokens,
-            within=f"{stats.within_session_share or 0:.3f}",
-        )
+        say("ceiling", share=f"{best.share:.3f}", block=best.block_tokens)
+        if stats.requests > stats.sessions and stats.within_session_share is not None:
+            say("within", share=f"{stats.within_session_share:.3f}")
     elif stats.input_tokens is not None:
         say("no_content")
     if stats.distinct_tokens is not None:

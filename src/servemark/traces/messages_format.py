@@ -22,7 +22,6 @@ from typing import Annotated, Literal, cast
 
 import msgspec
 
-from servemark.base.canonical import content_hash
 from servemark.base.errors import ServemarkError, input_error
 from servemark.traces.types import Message, Role, Segment, Session, SubAgent, Turn
 
@@ -274,12 +273,3 @@ def _raw(message: Message) -> msgspec.Raw:
         return msgspec.Raw(message.raw)
     plain = msgspec.json.decode(message.raw)
     return msgspec.Raw(msgspec.json.encode({**plain, "tokens": message.raw_tokens}))
-
-
-def schema() -> dict[str, object]:
-    """The JSON schema of a line; messages are the chat API's own objects."""
-    found = msgspec.json.schema(SessionLine)
-    found["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    found["title"] = "one line of a servemark messages trace"
-    found["$id"] = "servemark-messages-1-" + content_hash(found, 8)
-    return found
