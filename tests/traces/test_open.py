@@ -215,6 +215,9 @@ def test_no_trace_at_all(tmp_path: Path) -> None:
         (fifo, "traces.not_a_file"), (tmp_path / "none", "traces.no_such_file"), (Path("a\0b"), "traces.no_such_file"),
         (mixed, "traces.weka_wrong"), (Path("/dev/zero"), "traces.not_a_file"),
     ]  # fmt: skip
+    torn = tmp_path / "torn.csv"
+    torn.write_bytes(AZURE.replace(",", ",\r", 1).encode())
+    wrong.append((torn, "traces.csv_quotes"))
     for path, key in wrong:
         with pytest.raises(ServemarkError) as caught:
             open_workload(path)
@@ -231,7 +234,8 @@ def test_no_trace_at_all(tmp_path: Path) -> None:
         ("2023-11-16 18:17:04,NaN,4", "traces.csv_number"),
         ("2023-13-99 18:17:04,3,4", "traces.csv_number"),
         ("2023-11-16 18:17:04,0,4", "traces.row_out_of_range"),
-        ('"2023-11-16 18:17:04,3,4', "traces.csv_cells"),
+        ('"2023-11-16 18:17:04,3,4', "traces.csv_quotes"),
+        ("2023-11-16 18:17:04,3\r5,4", "traces.csv_quotes"),
         ("x" * 70_000, "traces.line_too_long"),
     ],
 )

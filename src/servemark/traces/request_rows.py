@@ -111,7 +111,7 @@ def _read(path: Path, form: _Format, limit: int | None, scale: float) -> Workloa
     where = str(path)
     source_lines = _texts(path)
     _, header = next(source_lines, (0, ""))
-    names = [name.strip() for name in next(csv.reader([header]), [])]
+    names = [name.strip() for name in _cells(header, f"{where}:1", None)]
     missing = [n for n in (form.time, form.inputs, form.outputs) if n not in names]
     if missing:
         raise input_error("traces.csv_columns", where=f"{where}:1", missing=", ".join(missing))
@@ -151,12 +151,13 @@ def _texts(path: Path) -> Iterator[tuple[int, str]]:
             raise input_error("traces.not_utf8", where=f"{path}:{number}", byte=error.start) from None
 
 
-def _cells(line: str, where: str, columns: int) -> list[str]:
+def _cells(line: str, where: str, columns: int | None) -> list[str]:
+    """The cells of a line, as many as `columns` (None: any number)."""
     try:
-        cells = next(csv.reader([line], strict=True))
+        cells = next(csv.reader([line], strict=True), [])
     except csv.Error as error:
-        raise input_error("traces.csv_cells", where=where, got=0, want=columns) from error
-    if len(cells) != columns:
+        raise input_error("traces.csv_quotes", where=where, reason=str(error)) from error
+    if columns is not None and len(cells) != columns:
         raise input_error("traces.csv_cells", where=where, got=len(cells), want=columns)
     return cells
 
