@@ -133,3 +133,14 @@ def test_mooncake_to_mooncake_renames_blocks_only(tmp_path: Path) -> None:
     with pytest.raises(ServemarkError) as caught:
         convert_workload(open_workload(tmp_path / "a.jsonl"), tmp_path / "no.jsonl", "mooncake")
     assert caught.value.key == "traces.convert_no_times"
+
+
+def test_unknown_content_is_said_not_invented(tmp_path: Path) -> None:
+    csv = tmp_path / "a.csv"
+    csv.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.25,700,4\n", encoding="utf-8"
+    )
+    done = convert_workload(open_workload(csv), tmp_path / "o.jsonl", "mooncake")
+    assert done.lost == ("content", "roles")
+    row = json.loads((tmp_path / "o.jsonl").read_text(encoding="utf-8"))
+    assert row == {"timestamp": 0, "input_length": 700, "output_length": 4, "hash_ids": [0, 1]}

@@ -26,7 +26,17 @@ from servemark.traces.types import SubAgent, Turn, Workload
 from servemark.traces.weka import WekaOptions, WekaRow, WekaSession, session_of
 
 Lost = Literal[
-    "roles", "text", "sessions", "gaps", "arrivals", "cross_session", "server_times", "tools", "clock", "cap"
+    "roles",
+    "text",
+    "sessions",
+    "gaps",
+    "arrivals",
+    "cross_session",
+    "server_times",
+    "tools",
+    "clock",
+    "cap",
+    "content",
 ]
 """What a conversion leaves behind; the messages `traces.lost.*` say it."""
 WEKA_BLOCK = 64
@@ -79,6 +89,8 @@ def convert_workload(workload: Workload, out: Path, to: str, *, force: bool = Fa
     from servemark.traces.messages_format import encode  # noqa: PLC0415
 
     lost: dict[Lost, None] = {}
+    if workload.source.get("content_known", True) is not True:
+        lost["content"] = None
     if to == "messages":
         items: Iterable[_Item] = (_Item(s.id, encode(s), s.requests) for s in workload.sessions)
         if workload.source.get("kind") == "weka":
