@@ -6,6 +6,7 @@ reads a session when it is asked for, and `Turn.messages` may be computed at eac
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -40,6 +41,17 @@ class Message:
         return self.raw_tokens if self.raw is not None else sum(s.tokens for s in self.segments)
 
 
+class CountedMessages(Sequence[Message]):
+    """Messages that are made anew at each access, and whose tokens are known without making them."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def tokens(self) -> int:
+        """Tokens of all messages."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One request. `messages` is the whole prompt; earlier replies are recorded stand-ins, so that the bytes
@@ -60,6 +72,8 @@ class Turn:
     @property
     def input_tokens(self) -> int | None:
         """Tokens of all messages; the server adds its chat template's own. None where one is not known."""
+        if isinstance(self.messages, CountedMessages):
+            return self.messages.tokens
         total = 0
         for message in self.messages:
             tokens = message.tokens
@@ -101,6 +115,12 @@ class Session:
         """Turns of the whole tree."""
         return len(self.turns) + sum(len(c.turns) for c in self.descendants())
 
+    def streams(self) -> Iterator[tuple[str, Sequence[Turn]]]:
+        """(name within the tree, turns) of the main stream, named "", and of every sub-agent."""
+        yield "", self.turns
+        for child in self.descendants():
+            yield child.id, child.turns
+
     def descendants(self) -> Iterator[SubAgent]:
         """Every sub-agent of the tree, parents before children."""
         left = list(reversed(self.children))
@@ -126,7 +146,9 @@ class Workload:
     @property
     def requests(self) -> int:
         """Turns of all session trees."""
-        return self.requests_known if self.requests_known is not None else sum(s.requests for s in self.sessions)
+        return (
+            self.requests_known if self.requests_known is not None else sum(s.requests for s in self.sessions)
+        )
 
 
 CacheBust = Literal["none", "session", "request"]
