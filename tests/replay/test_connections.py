@@ -400,7 +400,6 @@ def test_key_that_is_missing_or_unusable(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("url", "key"),
     [
-        ("https://host", "replay.https"),
         ("ftp://host", "replay.bad_url"),
         ("127.0.0.1:8000", "replay.bad_url"),
         ("http://", "replay.bad_url"),

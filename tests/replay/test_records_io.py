@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from servemark.base.errors import ServemarkError
 from servemark.replay import records_io
-from servemark.replay.record import RequestRecord
+from servemark.replay.record import RECORD_SCHEMA, RequestRecord
 from servemark.replay.records_io import (
     RecordWriter,
     decode_record,
@@ -57,6 +57,13 @@ def full() -> RequestRecord:
         http_status=200,
         finish_reason="stop",
         text='a"\n水',
+        agent="sub-1",
+        parent="sub-0",
+        endpoint=1,
+        process=0,
+        first_reasoning_s=2.05,
+        retries=0,
+        served_model="m",
     )
 
 
@@ -82,7 +89,7 @@ def test_line() -> None:
         turn=st.integers(0, 99),
         phase=st.sampled_from(["warmup", "measured", "eval"]),
         lane=COUNTS,
-        schema=st.just(1),
+        schema=st.just(RECORD_SCHEMA),
         intended_send_s=TIMES,
         start_s=TIMES,
         end_s=TIMES,
@@ -95,6 +102,26 @@ def test_line() -> None:
 )
 def test_round_trip(record: RequestRecord) -> None:
     """Absent stays absent, zero stays zero."""
+    assert decode_record(encode_record(record), "f:1") == record
+
+
+OLD = (
+    b'{"id":"m1-0-s","session":"s","turn":0,"phase":"measured","lane":1,"schema":1,"intended_send_s":0.02,'
+    b'"connect_s":null,"start_s":0.021,"first_byte_s":0.1,"first_text_s":0.1,"end_s":0.3,"chunk_s":[0.1,0.3],'
+    b'"chunk_tokens":null,"requested_output_tokens":2,"expected_input_tokens":9,"input_tokens":10,'
+    b'"output_tokens":2,"cached_tokens":4,"tokens_origin":"usage","outcome":"ok","error_kind":null,'
+    b'"error_detail":null,"http_status":200,"finish_reason":"length","text":null}\n'
+)
+"""A line of the first schema, as servemark 0.1 wrote it."""
+
+
+def test_the_first_schema_is_still_read() -> None:
+    """What it did not know is absent, not a default; everything else is as it was."""
+    record = decode_record(OLD, "f:1")
+    assert (record.id, record.lane, record.chunk_s, record.cached_tokens) == ("m1-0-s", 1, [0.1, 0.3], 4)
+    new = ("agent", "parent", "endpoint", "process", "first_reasoning_s", "retries", "served_model")
+    assert [getattr(record, name) for name in new] == [None] * len(new)
+    assert record.schema == RECORD_SCHEMA
     assert decode_record(encode_record(record), "f:1") == record
 
 
@@ -121,7 +148,8 @@ def changed(**fields: object) -> bytes:
         (b"[" * 100_000 + b"\n", "replay.record_bad"),
         (b'{"schema":1}\n', "replay.record_bad"),
         (b"\xff\xfe\n", "replay.record_bad"),
-        (changed(schema=2), "replay.record_schema"),
+        (changed(schema=RECORD_SCHEMA + 1), "replay.record_schema"),
+        (changed(schema=0), "replay.record_schema"),
         (changed(schema="1"), "replay.record_bad"),
         (changed(outcome="great"), "replay.record_bad"),
         (changed(start_s="soon"), "replay.record_bad"),
@@ -264,7 +292,7 @@ def test_folder_that_is_not_there(tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from servemark.replay.record import RequestRecord
+from servemark.replay.record import RECORD_SCHEMA, RequestRecord
 from servemark.replay.records_io import RecordWriter
 writer = RecordWriter(Path(sys.argv[1]))
 n = 0

@@ -149,7 +149,7 @@ def test_a_file_name_that_is_no_text(tmp_path: Path) -> None:
 
 def longest(workload: Workload) -> int:
     """Input tokens of the longest prompt."""
-    return max(t.input_tokens for s in workload.sessions for t in s.turns)
+    return max(t.input_tokens or 0 for s in workload.sessions for t in s.turns)
 
 
 @pytest.mark.corpus

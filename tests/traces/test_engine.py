@@ -8,16 +8,21 @@ import re
 import time
 import urllib.request
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from servemark.traces.agentic_tree import TreeRecipe
 from servemark.traces.generator import generate
+from servemark.traces.open import open_workload
 from servemark.traces.recipe import AgenticRecipe
 from servemark.traces.template import TemplateTokens, measure_template
 from servemark.traces.text import TextMaker, build_word_table, verify_exact
 from servemark.traces.theory import theoretical_hit
+from servemark.traces.tokenizers import server_tokenizer, usage_tokenizer
 from servemark.traces.types import CacheBust, Role, Segment, Workload
+from servemark.traces.write import write_made
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -138,7 +143,28 @@ def replay(
                 name = session.id if scope == "session" else f"{session.id}/{number}"
                 marker = maker.text(Segment(f"marker {name}", MARKER_TOKENS))
                 messages[0] = (messages[0][0], marker + messages[0][1])
-            prompt, _ = server.chat(messages, turn.output_tokens)
+            prompt, _ = server.chat(messages, turn.output_tokens or 1)
             assert prompt == template.prompt_tokens(turn, marked=scope != "none")
             total += prompt
     return total
+
+
+def test_hashed_blocks_reach_the_engine_exactly(
+    server: Server, words: list[str], template: TemplateTokens, tmp_path: Path
+) -> None:
+    """The longest and the first prompts of made sessions, with sub-agents and assistant stand-ins: the engine's
+    usage is the planned length, and where nothing but usage is known the lengths agree with its tokenizer."""
+    write_made(TreeRecipe(3, 4, scale=0.008), tmp_path / "t.jsonl", "weka")
+    workload = open_workload(tmp_path / "t.jsonl")
+    maker = TextMaker(words, 9)
+    assert verify_exact(maker, server.tokenize, workload) == 0
+    for session in workload.sessions:
+        for _, turns in list(session.streams())[:2]:
+            for turn in (turns[0], max(turns, key=lambda t: t.input_tokens or 0)):
+                messages: list[tuple[Role, str]] = [(m.role, maker.message(m)) for m in turn.messages]
+                assert server.chat(messages)[0] == template.prompt_tokens(turn)
+    counted = usage_tokenizer(lambda text: server.chat([("user", text)])[0])
+    sample = maker.message(workload.sessions[0].turns[0].messages[0])
+    assert len(counted(sample)) == len(server.tokenize(sample)) > 0
+    asked = server_tokenizer(lambda body: server.post("/tokenize", dict(body)), "llamacpp")
+    assert list(asked(sample)) == server.tokenize(sample)

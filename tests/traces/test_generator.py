@@ -47,9 +47,12 @@ def test_context_grows_by_the_recorded_reply_and_a_tool_result() -> None:
             assert (reply.role, result.role) == ("assistant", "user")
             assert reply.segments[0].tokens == before.output_tokens
             assert 5 <= result.segments[0].tokens <= 60
+            assert turn.output_tokens is not None
             assert 4 <= turn.output_tokens <= 24
             assert 0 < turn.think_s <= 2.5
         last = session.turns[-1]
+        assert last.input_tokens is not None
+        assert last.output_tokens is not None
         assert last.input_tokens + last.output_tokens <= recipe().worst_context_tokens
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from servemark.traces.template import TemplateTokens
 from servemark.traces.theory import TheoreticalHit, theoretical_hit
-from servemark.traces.types import CacheBust, Message, Role, Segment, Session, Turn, Workload
+from servemark.traces.types import CacheBust, Message, Role, Segment, Session, SubAgent, Turn, Workload
 
 SYSTEM = Message("system", (Segment("sys", 100),))
 
@@ -59,7 +59,7 @@ def test_template_and_marker_by_hand() -> None:
     assert theoretical_hit(GROWING, "session", template) == TheoreticalHit(133 / 446, None, 133, 446)
     assert theoretical_hit(GROWING, "request", template) == TheoreticalHit(6 / 446, None, 6, 446)
     counted = [template.prompt_tokens(t, marked=True) for s in GROWING.sessions for t in s.turns]
-    assert sum(counted) == 446
+    assert sum(c or 0 for c in counted) == 446
     bare = Turn((user("x", 1),), 1)
     assert template.prompt_tokens(bare) == 21 + 3 + 1 + 2 + 4
 
@@ -120,3 +120,16 @@ def test_equals_a_plain_count_of_prefixes(sessions: list[list[tuple[Message, ...
                 seen.add(prefix)
     hit = theoretical_hit(workload(*sessions))
     assert (hit.shared_tokens, hit.total_tokens) == (shared, total)
+
+
+def test_sub_agents_count_and_unknown_tokens_give_no_figure() -> None:
+    """Main 100+20, a sub-agent 100+30: 220 + 30 tokens once, the child shares the first 100 with the parent."""
+    parent = (Turn((user("x", 100), user("y", 20)), 1),)
+    child = SubAgent("a", (Turn((user("x", 100), user("z", 30)), 1),), after_turn=0)
+    tree = Workload("", "", (Session("s", parent, (child,)),))
+    scopes: tuple[CacheBust, ...] = ("none", "session")
+    for scope in scopes:
+        assert theoretical_hit(tree, scope) == TheoreticalHit(100 / 250, None, 100, 250)
+    assert theoretical_hit(tree, "request").shared_tokens == 0
+    unknown = Workload("", "", (Session("s", (Turn((Message("user", raw=b"{}"),), 1),)),))
+    assert theoretical_hit(unknown) == TheoreticalHit(None, None, None, None)

@@ -9,45 +9,20 @@ from typing import TYPE_CHECKING
 import click
 
 from servemark.base.errors import input_error
-from servemark.cli.options import Verb, VerbGroup, common, language, verb_text
+from servemark.cli.options import SubVerb, SubVerbGroup, common, language
 
 if TYPE_CHECKING:
     from servemark.checks.changes import Change
     from servemark.checks.model import Finding
 
 
-class Sub(Verb):
-    """A verb of this group; its texts stand under `cli.changelog_<name>`."""
+class Sub(SubVerb):
+    """A verb of this group."""
 
-    def _key(self) -> str:
-        return f"changelog_{self.name}"
-
-
-class ChangelogGroup(VerbGroup):
-    """The four verbs, in the order in which an author needs them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of their definition."""
-        return list(self.commands)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One line a verb."""
-        from servemark.base.messages import text  # noqa: PLC0415
-
-        with formatter.section(text("cli.verbs")):
-            names = self.list_commands(ctx)
-            formatter.write_dl([(name, verb_text(f"changelog_{name}", "short")) for name in names])
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples."""
-        from servemark.base.messages import text  # noqa: PLC0415
-
-        with formatter.section(text("cli.examples")):
-            for line in text("cli.changelog.examples").splitlines():
-                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+    prefix = "changelog"
 
 
-@click.group(cls=ChangelogGroup, name="changelog", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=SubVerbGroup, name="changelog", context_settings={"help_option_names": ["-h", "--help"]})
 @language
 def changelog() -> None:
     """Texts come from the catalogue."""

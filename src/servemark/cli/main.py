@@ -29,6 +29,7 @@ VERBS = {
     "report": "servemark.cli.report:report",
     "explain": "servemark.cli.explain:explain",
     "engine": "servemark.cli.engine:engine",
+    "trace": "servemark.cli.trace:trace",
 }
 
 

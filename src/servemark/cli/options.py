@@ -79,6 +79,35 @@ class VerbGroup(CatalogueHelp, click.Group):
             formatter.write_dl([(verb, verb_text(verb, "short")) for verb in self.list_commands(ctx)])
 
 
+class SubVerb(Verb):
+    """A verb of a group whose verbs are called like others; its texts stand under `cli.<prefix>_<name>`."""
+
+    prefix = ""
+
+    def _key(self) -> str:
+        return f"{self.prefix}_{self.name}"
+
+
+class SubVerbGroup(VerbGroup):
+    """A group of `SubVerb`s, in the order of their definition, with examples."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of their definition."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One line a verb."""
+        with formatter.section(text("cli.verbs")):
+            names = self.list_commands(ctx)
+            formatter.write_dl([(name, verb_text(f"{self._key()}_{name}", "short")) for name in names])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples."""
+        with formatter.section(text("cli.examples")):
+            for line in verb_text(self._key(), "examples").splitlines():
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
 def verb_text(verb: str, part: str) -> str:
     """A text of a verb: `cli.<verb>.<part>`, else `<verb>.verb.<part>` from the catalogue of the verb's room."""
     return find_text(f"cli.{verb}.{part}") or text(f"{verb}.verb.{part}")

@@ -11,7 +11,7 @@ the rest alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -32,44 +32,57 @@ _DECODE_ERRORS = (msgspec.MsgspecError, RecursionError)
 _LONGEST_NUMBER = 400
 
 
-class _Function(msgspec.Struct, gc=False):
+class Function(msgspec.Struct, gc=False):
+    """A called function, or a piece of it."""
+
     name: str | None = None
     arguments: str | None = None
 
 
-class _ToolCall(msgspec.Struct, gc=False):
-    function: _Function | None = None
+class ToolCall(msgspec.Struct, gc=False):
+    """One tool call of a delta."""
+
+    function: Function | None = None
 
 
-class _Delta(msgspec.Struct, gc=False):
+class Delta(msgspec.Struct, gc=False):
+    """What an event adds to the reply."""
+
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: list[_ToolCall] | None = None
+    tool_calls: list[ToolCall] | None = None
 
 
-class _Choice(msgspec.Struct, gc=False):
-    delta: _Delta | None = None
-    message: _Delta | None = None
+class Choice(msgspec.Struct, gc=False):
+    """One choice of an event (`delta`) or of a whole reply (`message`)."""
+
+    delta: Delta | None = None
+    message: Delta | None = None
     finish_reason: str | None = None
 
 
-class _PromptDetails(msgspec.Struct, gc=False):
+class PromptDetails(msgspec.Struct, gc=False):
+    """How many prompt tokens came from a cache."""
+
     cached_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct, gc=False):
+class Usage(msgspec.Struct, gc=False):
+    """Token counts so far, as the server states them."""
+
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: _PromptDetails | None = None
+    prompt_tokens_details: PromptDetails | None = None
 
 
 class ChatEvent(msgspec.Struct, gc=False):
     """The needed fields of a chat chunk or of a whole chat reply; all others are skipped unread."""
 
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
     error: object = None
+    model: str | None = None
 
 
 _decode = msgspec.json.Decoder(ChatEvent).decode
@@ -86,8 +99,9 @@ def encode_body(
     ignore_eos: bool,
     stop: Sequence[str] | None,
     extra: Mapping[str, object],
+    tools: bytes | None = None,
 ) -> bytes:
-    """The JSON body of one request. `messages` given as bytes is a JSON array that is put in as it is.
+    """The JSON body of one request. `messages` and `tools` given as bytes are JSON arrays, put in as they are.
 
     `extra` may set anything but RESERVED_FIELDS (ValueError). Raises UnicodeEncodeError for text that has
     no UTF-8.
@@ -105,6 +119,8 @@ def encode_body(
         body["ignore_eos"] = True
     if stop:
         body["stop"] = list(stop)
+    if tools is not None:
+        body["tools"] = msgspec.Raw(tools)
     body.update(extra)
     return _encode(body)
 
@@ -120,10 +136,15 @@ def clean_count(value: object) -> int | None:
 
 
 class ReplyFold:
-    """Folds the events of one reply into its record; `close` writes what is known only at the end."""
+    """Folds the events of one reply into its record; `close` writes what is known only at the end.
+
+    `count` counts the tokens of a text; it is asked once, at the end, and only where the server sent no usage.
+    """
 
     __slots__ = (
+        "_all_texts",
         "_chunk_s",
+        "_count",
         "_cumulative",
         "_keep_text",
         "_output_tokens",
@@ -133,11 +154,15 @@ class ReplyFold:
         "finish_reason",
     )
 
-    def __init__(self, record: RequestRecord, keep_text: bool) -> None:
+    def __init__(
+        self, record: RequestRecord, keep_text: bool, count: Callable[[str], int] | None = None
+    ) -> None:
         self._record = record
         self._chunk_s = record.chunk_s
         self._keep_text = keep_text
         self._texts: list[str] = []
+        self._count = count
+        self._all_texts: list[str] = []
         self._per_chunk: list[int] | None = []
         self._cumulative = 0
         self._output_tokens: int | None = None
@@ -148,6 +173,8 @@ class ReplyFold:
         usage = event.usage
         if usage is not None:
             self._add_usage(usage)
+        if event.model is not None and self._record.served_model is None:
+            self._record.served_model = short_detail(event.model)
         choices = event.choices
         if not choices:
             if event.error is not None:
@@ -167,15 +194,27 @@ class ReplyFold:
         if event.error is not None:
             raise ReplyError("error", "stream_error", error_detail(event.error))
 
-    def _is_content(self, at: float, delta: _Delta) -> bool:
+    def _is_content(self, at: float, delta: Delta) -> bool:
         text = delta.content
         if text:
             if self._record.first_text_s is None:
                 self._record.first_text_s = at
             if self._keep_text:
                 self._texts.append(text)
-            return True
-        return bool(delta.reasoning_content or delta.reasoning) or _calls_something(delta.tool_calls)
+            if self._count is None:
+                return True
+            self._all_texts.append(text)
+        reasoning = delta.reasoning_content or delta.reasoning
+        if reasoning:
+            if self._record.first_reasoning_s is None:
+                self._record.first_reasoning_s = at
+            if self._count is not None:
+                self._all_texts.append(reasoning)
+        called = delta.tool_calls
+        if called and self._count is not None:
+            functions = [call.function for call in called if call.function is not None]
+            self._all_texts += [part for f in functions for part in (f.name, f.arguments) if part]
+        return bool(text or reasoning) or _calls_something(called)
 
     def close(self) -> None:
         """Write tokens and their origin, finish reason and kept text. May be called for a reply cut short."""
@@ -184,6 +223,11 @@ class ReplyFold:
         if self._output_tokens is not None:
             record.output_tokens = self._output_tokens
             record.tokens_origin = "usage"
+        elif self._count is not None and self._all_texts:
+            record.output_tokens = self._count(
+                "".join(self._all_texts).encode("utf-8", "replace").decode("utf-8")
+            )
+            record.tokens_origin = "tokenizer"
         elif self._chunk_s:
             record.output_tokens = len(self._chunk_s)
             record.tokens_origin = "chunks"
@@ -194,14 +238,14 @@ class ReplyFold:
             whole = "".join(self._texts)
             record.text = whole.encode("utf-8", "replace").decode("utf-8")
 
-    def _add_usage(self, usage: _Usage) -> None:
+    def _add_usage(self, usage: Usage) -> None:
         record = self._record
         record.input_tokens = _later(record.input_tokens, usage.prompt_tokens)
         self._output_tokens = _later(self._output_tokens, usage.completion_tokens)
         if usage.prompt_tokens_details is not None:
             record.cached_tokens = _later(record.cached_tokens, usage.prompt_tokens_details.cached_tokens)
 
-    def _count_chunk(self, usage: _Usage | None) -> None:
+    def _count_chunk(self, usage: Usage | None) -> None:
         """Tokens of this content event, where each one carries usage so far; given up for good where one
         does not."""
         total = None if usage is None else clean_count(usage.completion_tokens)
@@ -218,7 +262,7 @@ def _later(known: int | None, value: object) -> int | None:
     return known if count is None else count
 
 
-def _calls_something(calls: list[_ToolCall] | None) -> bool:
+def _calls_something(calls: list[ToolCall] | None) -> bool:
     if not calls:
         return False
     return any(c.function is not None and (c.function.name or c.function.arguments) for c in calls)
@@ -229,8 +273,15 @@ class StreamReader:
 
     __slots__ = ("_fold", "_sse", "over")
 
-    def __init__(self, record: RequestRecord, *, keep_text: bool, event_limit: int) -> None:
-        self._fold = ReplyFold(record, keep_text)
+    def __init__(
+        self,
+        record: RequestRecord,
+        *,
+        keep_text: bool,
+        event_limit: int,
+        count: Callable[[str], int] | None = None,
+    ) -> None:
+        self._fold = ReplyFold(record, keep_text, count)
         self._sse = SseParser(event_limit)
         self.over = False
 
@@ -285,8 +336,10 @@ class WholeReader:
 
     __slots__ = ("_fold", "_parts", "over")
 
-    def __init__(self, record: RequestRecord, *, keep_text: bool) -> None:
-        self._fold = ReplyFold(record, keep_text)
+    def __init__(
+        self, record: RequestRecord, *, keep_text: bool, count: Callable[[str], int] | None = None
+    ) -> None:
+        self._fold = ReplyFold(record, keep_text, count)
         self._parts: list[bytes] = []
         self.over = False
 
@@ -345,27 +398,30 @@ def lenient_event(payload: bytes, *, named_error: bool = False, kind_is_reply: b
     found = (
         [_lenient_choice(c) for c in choices if isinstance(c, dict)] if isinstance(choices, list) else None
     )
-    return ChatEvent(found, _lenient_usage(value.get("usage")), error)
+    model = value.get("model")
+    return ChatEvent(
+        found, _lenient_usage(value.get("usage")), error, model if isinstance(model, str) else None
+    )
 
 
 def _number(digits: str) -> int | None:
     return int(digits) if len(digits) < _LONGEST_NUMBER else None
 
 
-def _lenient_choice(choice: dict[str, object]) -> _Choice:
+def _lenient_choice(choice: dict[str, object]) -> Choice:
     reason = choice.get("finish_reason")
-    return _Choice(
+    return Choice(
         _lenient_delta(choice.get("delta")),
         _lenient_delta(choice.get("message")),
         reason if isinstance(reason, str) else None,
     )
 
 
-def _lenient_delta(delta: object) -> _Delta | None:
+def _lenient_delta(delta: object) -> Delta | None:
     if not isinstance(delta, dict):
         return None
     calls = delta.get("tool_calls")
-    return _Delta(
+    return Delta(
         _lenient_text(delta.get("content")),
         _lenient_text(delta.get("reasoning_content")),
         _lenient_text(delta.get("reasoning")),
@@ -383,30 +439,30 @@ def _lenient_text(value: object) -> str | None:
     return None
 
 
-def _lenient_call(call: object) -> _ToolCall:
+def _lenient_call(call: object) -> ToolCall:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
-        return _ToolCall()
+        return ToolCall()
     name, arguments = function.get("name"), function.get("arguments")
     if arguments and not isinstance(arguments, str):
         arguments = "{}"  # some servers send arguments as an object: what counts is that there are any
-    return _ToolCall(
-        _Function(
+    return ToolCall(
+        Function(
             name if isinstance(name, str) else None,
             arguments if isinstance(arguments, str) else None,
         )
     )
 
 
-def _lenient_usage(usage: object) -> _Usage | None:
+def _lenient_usage(usage: object) -> Usage | None:
     if not isinstance(usage, dict):
         return None
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return _Usage(
+    return Usage(
         clean_count(usage.get("prompt_tokens")),
         clean_count(usage.get("completion_tokens")),
-        None if cached is None else _PromptDetails(clean_count(cached)),
+        None if cached is None else PromptDetails(clean_count(cached)),
     )
 
 

@@ -7,77 +7,124 @@ Secrets (the API key, values of extra headers) are struck out of whatever a serv
 from __future__ import annotations
 
 import asyncio
+import re
+import ssl
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from servemark.replay.chat import encode_body
+from servemark.base.errors import input_error
 from servemark.replay.failures import ReplyError
 from servemark.replay.flight import Flight, FlightRules
 from servemark.replay.http import Connection, Limits
 from servemark.replay.pool import Pool
+from servemark.replay.protocols import BodyParts
 from servemark.replay.record import RequestRecord
-from servemark.replay.target import ChatRequest, Target, header_value, read_api_key, request_head, split_url
+from servemark.replay.target import (
+    MAX_RETRY_WAIT_S,
+    Address,
+    ChatRequest,
+    Target,
+    read_api_key,
+    request_head,
+    request_ids,
+    split_url,
+)
 
 __all__ = ["ChatRequest", "Client", "Target", "run"]
 
 T = TypeVar("T")
+_SERVERS_WORDS: Final = ("error_detail", "text", "served_model", "finish_reason")
 _SECRET_CHARACTERS: Final = 8
 """Header values shorter than this are too common to be struck out of texts."""
+
+
+@dataclass(slots=True)
+class _Endpoint:
+    """One of the target's endpoints: where it is, the head its requests share, its connections."""
+
+    number: int
+    address: Address
+    head: bytes
+    pool: Pool | None = None
+
+    def opened(self) -> Pool:
+        if self.pool is None:
+            raise RuntimeError("a Client is used inside `async with`")
+        return self.pool
 
 
 class Client:
     """Async context manager over one target, for one event loop.
 
     All times of its records are seconds since `zero_ns`, a value of `time.monotonic_ns()`; by default the
-    moment of construction. Raises ServemarkError (layer input) when the API key is asked for and missing.
+    moment of construction. `count_tokens` counts the tokens of a reply's text where the server sends no usage.
+    Raises ServemarkError (layer input) when the API key or a certificate file is asked for and not usable.
     """
 
-    def __init__(self, target: Target, *, zero_ns: int | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        zero_ns: int | None = None,
+        limits: Limits | None = None,
+        count_tokens: Callable[[str], int] | None = None,
+    ) -> None:
         self.target = target
+        self._count_tokens = count_tokens
         self.limits = limits or Limits()
         self.zero_ns = time.monotonic_ns() if zero_ns is None else zero_ns
         self._zero = self.zero_ns / 1e9
-        self._address = split_url(target.base_url)
         key = read_api_key(target)
-        self._head = request_head(target, self._address, key)
+        addresses = [split_url(url) for url in target.urls]
+        self._endpoints = [
+            _Endpoint(number, address, request_head(target, address, key))
+            for number, address in enumerate(addresses)
+        ]
+        self._next_endpoint = 0
+        self._homes: dict[str, _Endpoint] = {}
+        self._tls = tls_context(target) if any(address.tls for address in addresses) else None
         hidden = [key or "", *target.headers.values()]
         hidden += [word for value in target.headers.values() for word in value.split()]
         self._secrets = sorted({h for h in hidden if len(h) >= _SECRET_CHARACTERS}, key=len, reverse=True)
         if key and key not in self._secrets:
             self._secrets.append(key)
-        self._pool: Pool | None = None
         self.in_flight = 0
         """Requests whose bytes were handed to a socket and that have not ended."""
         self.max_in_flight = 0
 
     async def __aenter__(self) -> Self:
-        self._pool = Pool(
-            self._address.host,
-            self._address.port,
-            zero=self._zero,
-            limits=self.limits,
-            connect_timeout_s=self.target.connect_timeout_s,
-        )
+        for endpoint in self._endpoints:
+            endpoint.pool = Pool(
+                endpoint.address.host,
+                endpoint.address.port,
+                zero=self._zero,
+                limits=self.limits,
+                connect_timeout_s=self.target.connect_timeout_s,
+                tls=self._tls if endpoint.address.tls else None,
+            )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None:
-            await self._pool.close()
-            self._pool = None
+        for endpoint in self._endpoints:
+            if endpoint.pool is not None:
+                pool, endpoint.pool = endpoint.pool, None
+                await pool.close()
 
     def now_s(self) -> float:
         """Seconds since this client's zero."""
         return time.monotonic() - self._zero
 
     async def warm(self, connections: int) -> int:
-        """Connect ahead of the first request; returns how many connections stand. Failures show at the
-        sends."""
-        return await self._opened().warm(connections)
+        """Connect ahead of the first request, to all endpoints together; returns how many connections stand.
+        Failures show at the sends."""
+        share = -(-connections // len(self._endpoints))
+        return sum([await endpoint.opened().warm(share) for endpoint in self._endpoints])
 
     async def send(self, request: ChatRequest, into: RequestRecord | None = None) -> RequestRecord:
         """Send one request, wait for its end, and return its record.
@@ -99,12 +146,44 @@ class Client:
         return record
 
     async def _send(self, request: ChatRequest, record: RequestRecord) -> None:
-        pool = self._opened()
+        endpoint = self._endpoint_of(request)
+        if len(self._endpoints) > 1:
+            record.endpoint = endpoint.number
         try:
-            payload = self._payload(request)
+            payload = self._payload(request, endpoint)
         except UnicodeEncodeError as error:
             self._fail(record, ReplyError("error", "unencodable", f"U+{ord(error.object[error.start]):04X}"))
             return
+        except ReplyError as error:
+            self._fail(record, error)
+            return
+        await self._send_once(endpoint.opened(), request, record, payload)
+        for attempt in range(1, self.target.retries + 1):
+            if record.http_status != 429 and not 500 <= (record.http_status or 0) < 600:
+                break
+            first_start_s = record.start_s
+            await asyncio.sleep(_retry_after_s(record, attempt))
+            _forget_refusal(record)
+            await self._send_once(endpoint.opened(), request, record, payload)
+            # Users wait through refusals too: the request began with its first attempt.
+            record.start_s = first_start_s
+            record.retries = attempt
+        if self.target.retries and record.retries is None:
+            record.retries = 0
+
+    def _endpoint_of(self, request: ChatRequest) -> _Endpoint:
+        """The next endpoint in turn, or with `sticky` the one that this session began on."""
+        home = self._homes.get(request.session) if self.target.sticky else None
+        if home is None:
+            home = self._endpoints[self._next_endpoint]
+            self._next_endpoint = (self._next_endpoint + 1) % len(self._endpoints)
+            if self.target.sticky:
+                self._homes[request.session] = home
+        return home
+
+    async def _send_once(
+        self, pool: Pool, request: ChatRequest, record: RequestRecord, payload: bytes
+    ) -> None:
         connection = pool.take()
         try:
             if connection is not None:
@@ -131,6 +210,8 @@ class Client:
             self.target.total_timeout_s,
             request.stream,
             request.keep_text,
+            self.target.wire.translate,
+            self._count_tokens,
         )
         flight = Flight(record, connection, rules)
         self.in_flight += 1
@@ -149,24 +230,22 @@ class Client:
                 connection.abort()
         return reused and flight.went_stale()
 
-    def _payload(self, request: ChatRequest) -> bytes:
+    def _payload(self, request: ChatRequest, endpoint: _Endpoint) -> bytes:
         extra = {**self.target.extra_body, **request.extra} if request.extra else self.target.extra_body
-        body = encode_body(
+        parts = BodyParts(
             self.target.model,
             request.messages,
-            stream=request.stream,
-            max_tokens=request.max_tokens,
-            temperature=request.temperature,
-            ignore_eos=request.ignore_eos,
-            stop=request.stop,
-            extra=extra,
+            request.stream,
+            request.max_tokens,
+            request.temperature,
+            request.ignore_eos,
+            request.stop,
+            request.tools,
+            extra,
         )
-        head = (
-            f"X-Request-ID: {header_value(request.id)}\r\n"
-            f"X-Session-ID: {header_value(request.session)}\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        )
-        return b"".join((self._head, head.encode("ascii"), body))
+        body = self.target.wire.body(parts)
+        ids = request_ids(self.target, request)
+        return b"".join((endpoint.head, ids, b"Content-Length: %d\r\n\r\n" % len(body), body))
 
     def _fail(self, record: RequestRecord, error: ReplyError) -> None:
         record.outcome = error.outcome
@@ -176,15 +255,34 @@ class Client:
 
     def _strike_out(self, record: RequestRecord) -> None:
         for secret in self._secrets:
-            if record.error_detail and secret in record.error_detail:
-                record.error_detail = record.error_detail.replace(secret, "***")
-            if record.text and secret in record.text:
-                record.text = record.text.replace(secret, "***")
+            for name in _SERVERS_WORDS:
+                said = getattr(record, name)
+                if said and secret in said:
+                    setattr(record, name, said.replace(secret, "***"))
 
-    def _opened(self) -> Pool:
-        if self._pool is None:
-            raise RuntimeError("a Client is used inside `async with`")
-        return self._pool
+
+def tls_context(target: Target) -> ssl.SSLContext:
+    """Checks certificates and names, against the system's authorities or `ca_file`. Raises ServemarkError (layer
+    input) for a file that is none."""
+    try:
+        context = ssl.create_default_context(cafile=None if target.ca_file is None else str(target.ca_file))
+    except OSError as error:  # ssl.SSLError is one too
+        reason = error.strerror or str(error)
+        raise input_error("replay.bad_ca", path=target.ca_file, reason=reason) from None
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _retry_after_s(record: RequestRecord, attempt: int) -> float:
+    """What the server asked for in seconds (dates are not read), else 0.5 s doubled with each attempt."""
+    said = re.search(r"retry-after=(\d+(?:\.\d+)?)", record.error_detail or "")
+    return min(float(said[1]) if said else 0.5 * 2 ** (attempt - 1), MAX_RETRY_WAIT_S)
+
+
+def _forget_refusal(record: RequestRecord) -> None:
+    """Clear what a refused attempt left, before the next one fills the record."""
+    _forget_attempt(record)
+    record.first_byte_s = record.http_status = None
 
 
 def _forget_attempt(record: RequestRecord) -> None:

@@ -19,6 +19,7 @@ FailureKind = Literal[
     "connect_refused",
     "connect_failed",
     "connect_timeout",
+    "tls_failed",
     "closed",
     "reset",
     "http_status",

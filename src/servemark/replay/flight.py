@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from servemark.replay.chat import StreamReader, WholeReader, error_detail, lenient_event
+from servemark.replay.events import Translate, TranslatedStream, TranslatedWhole
 from servemark.replay.failures import FailureKind, ReplyError, short_detail
 from servemark.replay.http import Connection, Limits
 from servemark.replay.record import Outcome, RequestRecord
@@ -32,13 +33,16 @@ _RESETS: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, e
 @dataclass(frozen=True, slots=True)
 class FlightRules:
     """What one attempt is held to. `stream` is what was asked for; the reply's content type has the last
-    word."""
+    word. `translate` reads the events of a protocol other than chat; `count` counts a text's tokens where the
+    server sends no usage."""
 
     limits: Limits
     idle_timeout_s: float
     total_timeout_s: float
     stream: bool
     keep_text: bool
+    translate: Translate | None = None
+    count: Callable[[str], int] | None = None
 
 
 class _Reader(Protocol):
@@ -157,12 +161,10 @@ class Flight:
             self._reader = _RefusalReader(ReplyError("error", "http_status", wait and f"retry-after={wait}"))
         elif encoding not in (b"", b"identity"):
             self._fail(at, ReplyError("error", "compressed", _header_text(headers, b"content-encoding")))
-        elif self._is_stream(headers.get(b"content-type", b"").lower()):
-            self._reader = StreamReader(
-                record, keep_text=self._rules.keep_text, event_limit=self._rules.limits.event_bytes
-            )
         else:
-            self._reader = WholeReader(record, keep_text=self._rules.keep_text)
+            self._reader = self._open_reader(
+                stream=self._is_stream(headers.get(b"content-type", b"").lower())
+            )
 
     def on_body(self, at: float, data: bytes) -> None:
         """See http.ReplyHandler."""
@@ -209,6 +211,19 @@ class Flight:
             self._fail(at, ReplyError("error", kind, detail))
 
     # -- inside
+
+    def _open_reader(self, *, stream: bool) -> _Reader:
+        rules = self._rules
+        keep, count, limit = rules.keep_text, rules.count, rules.limits.event_bytes
+        if rules.translate is None:
+            if stream:
+                return StreamReader(self.record, keep_text=keep, event_limit=limit, count=count)
+            return WholeReader(self.record, keep_text=keep, count=count)
+        if stream:
+            return TranslatedStream(
+                self.record, rules.translate, keep_text=keep, event_limit=limit, count=count
+            )
+        return TranslatedWhole(self.record, rules.translate, keep_text=keep, count=count)
 
     def _is_stream(self, content_type: bytes) -> bool:
         if b"event-stream" in content_type:

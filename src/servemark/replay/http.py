@@ -91,6 +91,7 @@ class Connection(asyncio.Protocol):
         "_reply",
         "_send_error",
         "_sock",
+        "_tls",
         "_transport",
         "_zero",
         "closed",
@@ -107,8 +108,10 @@ class Connection(asyncio.Protocol):
         zero: float,
         limits: Limits,
         forget: Callable[[Connection], None],
+        tls: bool = False,
     ) -> None:
         self._sock = sock
+        self._tls = tls
         self._inbox = inbox
         self._zero = zero
         self._limits = limits
@@ -174,8 +177,8 @@ class Connection(asyncio.Protocol):
         """Hand the request to the socket and return the moment before that; the reply goes to `handler`.
 
         Written to the socket at once and not through the transport, which may put writes off until the end
-        of the loop's pass: the start would then lie before the send. A failing socket is reported by
-        `on_lost`.
+        of the loop's pass: the start would then lie before the send. (Under TLS the transport must do it: there the
+        start is the hand-over to it.) A failing socket is reported by `on_lost`.
         """
         transport = self._transport
         self._reply.expect()
@@ -188,6 +191,9 @@ class Connection(asyncio.Protocol):
             loop.call_soon(partial(handler.on_lost, start, None, body_ends_here=False))
             return start
         self._handler = handler
+        if self._tls:
+            transport.write(request)
+            return start
         try:
             sent = self._sock.send(request)
         except (BlockingIOError, InterruptedError):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from typing import Final
 
-from servemark.replay.failures import FailureKind, ReplyError
+from servemark.replay.failures import FailureKind, ReplyError, short_detail
 from servemark.replay.http import Connection, Inbox, Limits
 
 CONNECTS_AT_ONCE: Final = 64
@@ -22,8 +23,16 @@ class Pool:
     """Keep-alive connections, used last in first out so that the warm ones stay warm. Never uses a proxy."""
 
     def __init__(
-        self, host: str, port: int, *, zero: float, limits: Limits, connect_timeout_s: float
+        self,
+        host: str,
+        port: int,
+        *,
+        zero: float,
+        limits: Limits,
+        connect_timeout_s: float,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
         self._host = host
         self._port = port
         self._zero = zero
@@ -87,6 +96,9 @@ class Pool:
         for family, address in self._addresses:
             try:
                 return await self._connect_to(family, address)
+            except ssl.SSLError as error:
+                said = getattr(error, "verify_message", None) or error.reason or str(error)
+                raise ReplyError("error", "tls_failed", short_detail(str(said))) from None
             except OSError as error:
                 failure = error
         refused = isinstance(failure, ConnectionRefusedError)
@@ -110,9 +122,16 @@ class Pool:
             await loop.sock_connect(sock, address)
             _, connection = await loop.create_connection(
                 lambda: Connection(
-                    sock, self._inbox, zero=self._zero, limits=self._limits, forget=self._open.discard
+                    sock,
+                    self._inbox,
+                    zero=self._zero,
+                    limits=self._limits,
+                    forget=self._open.discard,
+                    tls=self._tls is not None,
                 ),
                 sock=sock,
+                ssl=self._tls,
+                server_hostname=self._host if self._tls is not None else None,
             )
         except BaseException:  # also a cancellation must not leak the socket
             sock.close()

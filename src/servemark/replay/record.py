@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-RECORD_SCHEMA = 1
+RECORD_SCHEMA = 2
+"""1: without `agent`, `parent`, `endpoint`, `process`, `first_reasoning_s`, `retries` and `served_model`; such files
+are still read, and these are None there."""
 
 Outcome = Literal["ok", "error", "timeout", "incomplete", "cancelled"]
 """ok: the reply ended as it should. error: refused, failed or an error object in the stream. timeout:
 nothing came for too long. incomplete: the stream ended early. cancelled: this client stopped it."""
 
 Phase = Literal["warmup", "measured", "eval"]
-TokensOrigin = Literal["usage", "chunks", "none"]
-"""Where `output_tokens` comes from: the server's usage, the count of content events, or nowhere."""
+TokensOrigin = Literal["usage", "tokenizer", "chunks", "none"]
+"""Where `output_tokens` comes from: the server's usage, the reply's text counted with the target's tokenizer, the
+count of content events, or nowhere."""
 
 
 @dataclass(slots=True)
@@ -37,6 +40,7 @@ class RequestRecord:
     start_s: float | None = None
     first_byte_s: float | None = None
     first_text_s: float | None = None
+    first_reasoning_s: float | None = None
     end_s: float | None = None
     chunk_s: list[float] = field(default_factory=list)
     chunk_tokens: list[int] | None = None
@@ -53,3 +57,16 @@ class RequestRecord:
     finish_reason: str | None = None
     text: str | None = None
     """The reply's visible text, kept only where the caller asked for it (evals)."""
+    agent: str | None = None
+    """The sub-agent that sent it; None for the session's own turns."""
+    parent: str | None = None
+    """The sub-agent's parent within the session tree; None where that is the session itself."""
+    endpoint: int | None = None
+    """Which of several endpoints it went to, from 0; None where there is one."""
+    process: int | None = None
+    """Which of several client processes sent it, from 0; None where there is one."""
+    retries: int | None = None
+    """Attempts before this one that the server refused for now (429, 5xx); `start_s` is the first attempt's.
+    None where retrying was off."""
+    served_model: str | None = None
+    """The model that the reply names."""

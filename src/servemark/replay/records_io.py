@@ -30,13 +30,26 @@ MAX_TIME_S: Final = 1e9
 """Thirty years on either side of the point's zero: beyond lies no run, and sums of squares overflow."""
 MAX_COUNT: Final = 2**53 - 1
 _DIGITS: Final = 6
-_TIMES: Final = ("intended_send_s", "connect_s", "start_s", "first_byte_s", "first_text_s", "end_s")
+_TIMES: Final = (
+    "intended_send_s",
+    "connect_s",
+    "start_s",
+    "first_byte_s",
+    "first_text_s",
+    "first_reasoning_s",
+    "end_s",
+)
+_READABLE: Final = range(1, RECORD_SCHEMA + 1)
+"""Older schemas only lack fields, whose defaults say "not known"."""
 _COUNTS: Final = (
     "requested_output_tokens",
     "expected_input_tokens",
     "input_tokens",
     "output_tokens",
     "cached_tokens",
+    "endpoint",
+    "process",
+    "retries",
 )
 
 
@@ -61,13 +74,14 @@ def encode_record(record: RequestRecord) -> bytes:
 
 
 def decode_record(line: bytes, where: str) -> RequestRecord:
-    """A record out of its line. Raises ServemarkError (layer input) at `where` for another schema or bad
-    content."""
+    """A record out of its line, of this schema or an earlier one. Raises ServemarkError (layer input) at
+    `where` for a later schema or bad content."""
     try:
         schema = _decode_head(line).schema
-        if schema != RECORD_SCHEMA:
+        if schema not in _READABLE:
             raise input_error("replay.record_schema", where=where, found=schema, known=RECORD_SCHEMA)
         record = _decode(line)
+        record.schema = RECORD_SCHEMA
     except (msgspec.MsgspecError, RecursionError) as error:
         raise input_error("replay.record_bad", where=where, reason=str(error)) from None
     reason = _contradiction(record)

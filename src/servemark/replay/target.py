@@ -7,12 +7,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Final, Literal
 from urllib.parse import quote, urlsplit
 
 from servemark import __version__
 from servemark.base.errors import input_error
 from servemark.replay.chat import RESERVED_FIELDS
+from servemark.replay.protocols import PROTOCOLS, WIRES, ProtocolName, Wire
 from servemark.replay.record import Phase, RequestRecord
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -28,22 +30,42 @@ _OWN_HEADERS: Final = frozenset(
         "host",
         "transfer-encoding",
         "user-agent",
+        "x-correlation-id",
+        "x-dynamo-parent-session-id",
+        "x-dynamo-session-id",
         "x-request-id",
         "x-session-id",
+        "x-smg-routing-key",
     }
 )
+
+Affinity = Literal["none", "session", "smg", "dynamo", "correlation"]
+"""Which header tells a router the session, so that its turns meet their cache: none; `X-Session-ID`; SGLang gateway's
+`X-SMG-Routing-Key`; Dynamo's `X-Dynamo-Session-ID`, with the parent's for a sub-agent; `X-Correlation-ID`."""
+
+_AFFINITY_HEADERS: Final[Mapping[str, str]] = {
+    "session": "X-Session-ID",
+    "smg": "X-SMG-Routing-Key",
+    "dynamo": "X-Dynamo-Session-ID",
+    "correlation": "X-Correlation-ID",
+}
+AFFINITIES: tuple[str, ...] = ("none", *_AFFINITY_HEADERS)
+MAX_RETRY_WAIT_S: Final = 60.0
 _VISIBLE: Final = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) != "%")
 _HEADER_VALUE_BYTES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One OpenAI-compatible server. Raises ServemarkError (layer input) for what can never work.
+    """One model behind one or several endpoints. Raises ServemarkError (layer input) for what can never work.
 
-    `base_url` is `http://host:port`, with or without a path that ends in `/v1`. The API key is read from
-    the environment variable `api_key_env` when a client is made and is kept nowhere else. `extra_body` is
-    merged into every request's body. Time limits are in seconds: `idle_timeout_s` without a byte,
-    `total_timeout_s` from the start, `connect_timeout_s` for connecting.
+    `base_url` is `http://host:port` or `https://…`, with or without a path that ends in `/v1`; `more_urls` are further
+    endpoints of the same kind: requests go to them in turn, or with `sticky` all of a session to one. No proxy is ever
+    used. Certificates are checked, against `ca_file` (PEM) where it is given. The API key is read from the
+    environment variable `api_key_env` when a client is made and is kept nowhere else. `extra_body` is merged into every
+    request's body. Time limits are in seconds: `idle_timeout_s` without a byte, `total_timeout_s` from the start,
+    `connect_timeout_s` for connecting (a TLS handshake included). `retries` allows so many further attempts after 429 and
+    5xx, each after the server's Retry-After (at most 60 s); the waits count into the request's latencies.
     """
 
     base_url: str
@@ -54,9 +76,24 @@ class Target:
     idle_timeout_s: float = 60.0
     total_timeout_s: float = 600.0
     connect_timeout_s: float = 10.0
+    protocol: ProtocolName = "chat"
+    more_urls: tuple[str, ...] = ()
+    sticky: bool = False
+    affinity: Affinity = "session"
+    ca_file: Path | None = None
+    retries: int = 0
 
     def __post_init__(self) -> None:
-        split_url(self.base_url)
+        for url in self.urls:
+            split_url(url)
+        if self.protocol not in PROTOCOLS:
+            known = ", ".join(PROTOCOLS)
+            raise input_error("replay.bad_choice", field="protocol", value=self.protocol, known=known)
+        if self.affinity not in AFFINITIES:
+            known = ", ".join(AFFINITIES)
+            raise input_error("replay.bad_choice", field="affinity", value=self.affinity, known=known)
+        if not 0 <= self.retries <= 100:
+            raise input_error("replay.bad_retries", value=self.retries)
         clash = RESERVED_FIELDS.intersection(self.extra_body)
         if clash:
             raise input_error("replay.reserved_field", field=sorted(clash)[0])
@@ -67,20 +104,32 @@ class Target:
             if not 0 < value_s < float("inf"):
                 raise input_error("replay.bad_timeout", field=name, value=value_s)
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Every endpoint, in order."""
+        return (self.base_url, *self.more_urls)
+
+    @property
+    def wire(self) -> Wire:
+        """How its protocol is spoken."""
+        return WIRES[self.protocol]
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A base URL taken apart: where to connect, and the path of chat completions."""
+    """A base URL taken apart: where to connect, and the path that ends in `/v1`."""
 
     host: str
     port: int
     authority: str
-    path: str
+    prefix: str
+    tls: bool
 
 
 @dataclass(slots=True)
 class ChatRequest:
-    """One request to be sent. `messages` are chat messages, or a JSON array of them that is already encoded.
+    """One request to be sent, in whatever protocol the target speaks. `messages` are chat messages, or a JSON array of
+    them that is already encoded; `tools` is a JSON array. `agent` and `parent` name a sub-agent's stream in its session.
 
     `id` is unique among the requests of a point. `intended_send_s` is in seconds since the client's zero.
     `keep_text` keeps the visible text of the reply in the record. `extra` is merged into the body last.
@@ -101,6 +150,9 @@ class ChatRequest:
     expected_input_tokens: int | None = None
     lane: int | None = None
     extra: Mapping[str, object] = field(default_factory=dict)
+    tools: bytes | None = None
+    agent: str | None = None
+    parent: str | None = None
 
     def new_record(self) -> RequestRecord:
         """The record of this request before anything has happened: outcome `cancelled`, no times."""
@@ -113,6 +165,8 @@ class ChatRequest:
             intended_send_s=self.intended_send_s,
             requested_output_tokens=self.max_tokens,
             expected_input_tokens=self.expected_input_tokens,
+            agent=self.agent,
+            parent=self.parent,
         )
 
 
@@ -126,15 +180,15 @@ def split_url(base_url: str) -> Address:
         raise input_error("replay.bad_url", url=_without_user(base_url)) from None
     if "@" in parts.netloc:
         raise input_error("replay.url_has_user", url=_without_user(base_url))
-    if parts.scheme == "https":
-        raise input_error("replay.https", url=base_url)
     odd = any(not 0x21 <= ord(c) <= 0x7E for c in base_url)
-    if parts.scheme != "http" or not host or port == 0 or parts.query or parts.fragment or odd:
+    if parts.scheme not in ("http", "https") or not host or port == 0 or parts.query or parts.fragment or odd:
         raise input_error("replay.bad_url", url=_without_user(base_url))
     shown = f"[{host}]" if ":" in host else host
     path = parts.path.rstrip("/")
     prefix = path if path.endswith("/v1") else f"{path}/v1"
-    return Address(host, port or 80, f"{shown}:{port}" if port else shown, f"{prefix}/chat/completions")
+    tls = parts.scheme == "https"
+    authority = f"{shown}:{port}" if port else shown
+    return Address(host, port or (443 if tls else 80), authority, prefix, tls)
 
 
 def read_api_key(target: Target) -> str | None:
@@ -153,7 +207,7 @@ def read_api_key(target: Target) -> str | None:
 def request_head(target: Target, address: Address, api_key: str | None) -> bytes:
     """The part of the head that all requests share, without the final blank line."""
     lines = [
-        f"POST {address.path} HTTP/1.1",
+        f"POST {address.prefix}{target.wire.path} HTTP/1.1",
         f"Host: {address.authority}",
         f"User-Agent: servemark/{__version__}",
         "Accept: text/event-stream, application/json",
@@ -162,7 +216,23 @@ def request_head(target: Target, address: Address, api_key: str | None) -> bytes
     ]
     if api_key is not None:
         lines.append(f"Authorization: Bearer {api_key}")
+        if target.wire.key_header is not None:
+            lines.append(f"{target.wire.key_header}: {api_key}")
+    lines += [f"{name}: {value}" for name, value in target.wire.headers]
     lines += [f"{name}: {value}" for name, value in target.headers.items()]
+    return ("\r\n".join(lines) + "\r\n").encode("ascii")
+
+
+def request_ids(target: Target, request: ChatRequest) -> bytes:
+    """The headers of one request that carry ids: `X-Request-ID`, and the session by the target's affinity."""
+    lines = [f"X-Request-ID: {header_value(request.id)}"]
+    name = _AFFINITY_HEADERS.get(target.affinity)
+    if target.affinity == "dynamo" and request.agent is not None:
+        parent = request.session if request.parent is None else f"{request.session}/{request.parent}"
+        lines.append(f"{name}: {header_value(f'{request.session}/{request.agent}')}")
+        lines.append(f"X-Dynamo-Parent-Session-ID: {header_value(parent)}")
+    elif name is not None:
+        lines.append(f"{name}: {header_value(request.session)}")
     return ("\r\n".join(lines) + "\r\n").encode("ascii")
 
 

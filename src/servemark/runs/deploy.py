@@ -159,11 +159,12 @@ def check_deployment(request: LineRequest, adapter: EngineAdapter) -> None:
 def require_fits(request: LineRequest, limit: int | None, template: TemplateTokens) -> None:
     """Stop before replay when the longest request, template and marker included, cannot fit one context."""
     marked = request.cache_bust != "none"
-    longest = max(
-        template.prompt_tokens(turn, marked=marked) + turn.output_tokens
-        for session in request.workload.sessions
-        for turn in session.turns
-    )
+    longest = 0
+    for session in request.workload.sessions:
+        for _, turns in session.streams():
+            for turn in turns:
+                prompt = template.prompt_tokens(turn, marked=marked)
+                longest = max(longest, (prompt or 0) + (turn.output_tokens or 0))
     if limit is not None and longest > limit:
         raise ServemarkError(
             "runs.context_too_small",

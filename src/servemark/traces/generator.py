@@ -41,15 +41,17 @@ def _session(recipe: AgenticRecipe, system: Message, index: int) -> Session:
     first = rng.integer(recipe.first_user_tokens.min, recipe.first_user_tokens.max)
     context = [system, message("user", "task", first)]
     turns: list[Turn] = []
+    output = 0
     for number in range(rng.integer(recipe.turns.min, recipe.turns.max)):
         think_s = 0.0
         if number:
             result = _tokens(rng, recipe.tool_result_tokens)
-            context.append(message("assistant", f"t{number - 1}/reply", turns[-1].output_tokens))
+            context.append(message("assistant", f"t{number - 1}/reply", output))
             context.append(message("user", f"t{number}/result", result))
             drawn = rng.lognormal(recipe.think_s.median, recipe.think_s.sigma)
             think_s = round(min(recipe.think_s.cap, drawn) * recipe.think_scale, 3)
-        turns.append(Turn(tuple(context), _tokens(rng, recipe.output_tokens), think_s))
+        output = _tokens(rng, recipe.output_tokens)
+        turns.append(Turn(tuple(context), output, think_s))
     return Session(f"s{index:04d}", tuple(turns))
 
 

@@ -8,22 +8,17 @@ it should be ends the reading with its file and line.
 
 from __future__ import annotations
 
-import gzip
-import stat
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import msgspec
 
 from servemark.base.errors import ServemarkError, input_error
+from servemark.traces.trace_files import MAX_FILE_BYTES, lines
 
 BLOCK_TOKENS = 512
 MAX_LINE_BYTES = 4_000_000
-MAX_FILE_BYTES = 4_000_000_000
-"""Of the text itself, so that a small gzip file cannot grow without end."""
 MAX_ROWS = 2_000_000
 MAX_BLOCKS = 10_000_000
 MAX_TOKENS = 10_000_000
@@ -59,7 +54,7 @@ def read_mooncake(path: Path) -> list[MooncakeRow]:
     rows: list[MooncakeRow] = []
     decoder = msgspec.json.Decoder(_Raw)
     blocks = 0
-    for number, line in _lines(path):
+    for number, line in lines(path, MAX_LINE_BYTES, MAX_FILE_BYTES):
         try:
             raw = decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -85,43 +80,6 @@ def _plausible(raw: _Raw) -> bool:
         and min(raw.hash_ids) >= 0
         and max(raw.hash_ids) <= MAX_HASH_ID
     )
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(line number, bytes) of every line that is not blank; every failure of the file is a ServemarkError."""
-    total = 0
-    number = 0
-    try:
-        with _opened(path) as stream:
-            while line := stream.readline(MAX_LINE_BYTES + 1):
-                number += 1
-                total += len(line)
-                if len(line) > MAX_LINE_BYTES:
-                    raise input_error("traces.line_too_long", where=f"{path}:{number}", limit=MAX_LINE_BYTES)
-                if total > MAX_FILE_BYTES:
-                    raise input_error("traces.file_too_long", path=str(path), limit=MAX_FILE_BYTES)
-                if line.strip():
-                    yield number, line
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise input_error("traces.bad_gzip", path=str(path), line=number + 1) from None
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise input_error("traces.cannot_read", path=str(path), reason=reason) from error
-
-
-def _opened(path: Path) -> BinaryIO:
-    """The file's text as bytes, decompressed where it begins like gzip. Raises OSError or ServemarkError."""
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        raise input_error("traces.no_such_file", path=str(path)) from None
-    except ValueError:  # a NUL in the name
-        raise input_error("traces.no_such_file", path=repr(str(path))) from None
-    if not stat.S_ISREG(mode):  # a directory, or a pipe or device that might never end
-        raise input_error("traces.not_a_file", path=str(path))
-    with path.open("rb") as probe:
-        packed = probe.read(2) == b"\x1f\x8b"
-    return cast("BinaryIO", gzip.open(path, "rb")) if packed else path.open("rb")
 
 
 _FIELDS: tuple[tuple[str, int, int, bool], ...] = (

@@ -35,12 +35,19 @@ class TemplateTokens:
         """Tokens before a message's text; a tool message is taken to open like a user's."""
         return {"system": self.system, "assistant": self.assistant}.get(role, self.user)
 
-    def prompt_tokens(self, turn: Turn, *, marked: bool = False) -> int:
-        """What the server should count for a turn's prompt, with the marker in it where `marked`."""
+    def prompt_tokens(self, turn: Turn, *, marked: bool = False) -> int | None:
+        """What the server should count for a turn's prompt, with the marker in it where `marked`.
+
+        None where the turn's own tokens are not known, or where it sends tools: a template writes them out in
+        its own way.
+        """
+        own = turn.input_tokens
+        if own is None or turn.tools is not None:
+            return None
         added = self.generation + (self.marker if marked else 0)
         if turn.messages and turn.messages[0].role != "system":
             added += self.preamble
-        return turn.input_tokens + added + sum(self.opening(m.role) + self.closing for m in turn.messages)
+        return own + added + sum(self.opening(m.role) + self.closing for m in turn.messages)
 
 
 def measure_template(count: CountPrompt, word: str, marker: int = 0) -> TemplateTokens:

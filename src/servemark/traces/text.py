@@ -12,13 +12,13 @@ import hashlib
 import sys
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import resources
 
 from servemark.base.canonical import content_hash
 from servemark.base.errors import Layer, ServemarkError
-from servemark.traces.types import Message, Segment, Workload
+from servemark.traces.types import Message, Segment, Turn, Workload
 
 Tokenize = Callable[[str], Sequence[int]]
 """Text -> token ids of the target model; a BOS before them is allowed."""
@@ -147,15 +147,27 @@ def _single_by_halves(plain: Tokenize, words: list[str]) -> list[str]:
     return good
 
 
+def _turns_to_try(workload: Workload, samples: int) -> Iterator[Turn]:
+    """All turns of sessions that are in memory; of lazy ones the longest turn of some sessions, spread evenly."""
+    sessions = workload.sessions
+    if isinstance(sessions, tuple):
+        for session in sessions:
+            for _, turns in session.streams():
+                yield from turns
+        return
+    for number in sorted({i * len(sessions) // samples for i in range(min(samples, len(sessions)))}):
+        turns = [turn for _, stream in sessions[number].streams() for turn in stream]
+        yield max(turns, key=lambda turn: turn.input_tokens or 0)
+
+
 def verify_exact(maker: TextMaker, tokenize: Tokenize, workload: Workload, samples: int = 8) -> int:
     """The largest |tokens - planned tokens| over whole messages: the longest one and `samples` spread evenly.
 
     0 means that every sampled prompt has exactly its planned length (the chat template's tokens come on top).
     """
     seen: dict[Message, None] = {}
-    for session in workload.sessions:
-        for turn in session.turns:
-            seen.update(dict.fromkeys(turn.messages))
+    for turn in _turns_to_try(workload, samples):
+        seen.update(dict.fromkeys(m for m in turn.messages if m.raw is None))
     messages = list(seen)
     if not messages:
         return 0

@@ -6,21 +6,24 @@ count: replies are not in the cache of this model, because later prompts carry s
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from servemark.traces.template import TemplateTokens
-from servemark.traces.types import CacheBust, Message, Turn, Workload
+from servemark.traces.types import CacheBust, Message, Session, Turn, Workload
 
 
 @dataclass(frozen=True, slots=True)
 class TheoreticalHit:
     """Shares are 0..1. `blocks` counts whole blocks (a partial last one as one), as published traces do; None
-    where the workload does not come in blocks. Token counts include the template's and the marker's."""
+    where the workload does not come in blocks. Token counts include the template's and the marker's; all are
+    None where the tokens of one prompt are not known."""
 
     tokens: float | None
     blocks: float | None
-    shared_tokens: int
-    total_tokens: int
+    shared_tokens: int | None
+    total_tokens: int | None
 
 
 def theoretical_hit(
@@ -29,7 +32,8 @@ def theoretical_hit(
     """Shared tokens / all prompt tokens of a workload under a marker scope.
 
     With scope `session` only the tokens before the marker are shared between sessions, with `request` between
-    any two requests. The sum does not depend on the order of the requests: it is all tokens less the tokens
+    any two requests; a tree's sub-agents carry the marker of their session. The sum does not depend on the
+    order of the requests: it is all tokens less the tokens
     of the distinct prefixes. With a `template` measured on an engine, the share can be compared with that
     engine's counters. Linear in the segments of all prompts.
     """
@@ -37,8 +41,12 @@ def theoretical_hit(
     atoms = _Atoms(template or TemplateTokens())
     shared = total = shared_blocks = blocks = 0
     for session in workload.sessions:
-        for number, turn in enumerate(session.turns):
-            marker = {"none": None, "session": session.id, "request": f"{session.id}\0{number}"}[scope]
+        atoms.forget()
+        for number, turn, stream in _turns(session):
+            if turn.input_tokens is None:
+                return TheoreticalHit(None, None, None, None)
+            name = f"{session.id}\0{number}" + (f"\0{stream}" if stream else "")
+            marker = {"none": None, "session": session.id, "request": name}[scope]
             prompt = atoms.of(turn, marker)
             tokens, whole = seen.add(prompt)
             shared += tokens
@@ -49,6 +57,12 @@ def theoretical_hit(
     return TheoreticalHit(
         shared / total if total else None, shared_blocks / blocks if in_blocks else None, shared, total
     )
+
+
+def _turns(session: Session) -> Iterator[tuple[int, Turn, str]]:
+    for stream, turns in session.streams():
+        for number, turn in enumerate(turns):
+            yield number, turn, stream
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +83,11 @@ class _Atoms:
         self.template = template
         self.names: dict[str, int] = {}
         self.known: dict[tuple[int, int], _Atom] = {}
-        self.messages: dict[int, list[_Atom]] = {}
+        self.messages: dict[int, tuple[Message, list[_Atom]]] = {}
+
+    def forget(self) -> None:
+        """Let go of the messages: the next session has others, and a lazy workload makes them anew."""
+        self.messages.clear()
 
     def atom(self, name: str, tokens: int, block: bool = False) -> _Atom:
         number = self.names.setdefault(name, len(self.names))
@@ -79,12 +97,16 @@ class _Atoms:
         return found
 
     def message(self, message: Message) -> list[_Atom]:
-        """Text and closing. The cache by identity is safe: the workload keeps its messages alive."""
-        found = self.messages.get(id(message))
-        if found is None:
+        """Text and closing. The cache by identity is safe: it keeps its messages alive."""
+        held = self.messages.get(id(message))
+        if held is not None:
+            return held[1]
+        if message.raw is not None:
+            found = [self.atom(f"r{hashlib.sha256(message.raw).hexdigest()}", message.raw_tokens or 0)]
+        else:
             found = [self.atom(f"s{s.id}", s.tokens, True) for s in message.segments]
-            found.append(self.atom("close", self.template.closing))
-            self.messages[id(message)] = found
+        found.append(self.atom("close", self.template.closing))
+        self.messages[id(message)] = (message, found)
         return found
 
     def of(self, turn: Turn, marker: str | None) -> list[_Atom]:
