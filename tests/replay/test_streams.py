@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import pytest
@@ -19,6 +20,7 @@ from tests.replay.conftest import (
     Pause,
     RawServer,
     Serve,
+    Step,
     ask,
     chunk,
     delta,
@@ -176,6 +178,33 @@ def test_chunks_of_several_tokens(serve: Serve) -> None:
     assert 0.1 - 0.05 < gap < 0.1 + LATE_S
     assert tpot_s(record) == pytest.approx(gap / 2)
     assert itl_s(record) == pytest.approx([gap / 2])
+
+
+def test_an_engine_that_merges_tokens_looks_neither_faster_nor_slower(serve: Serve) -> None:
+    """40 tokens at 10 ms each. One server sends every one; the other's front end lags, and sends tokens 11 to 30 as one
+    event when the last of them is due, 200 ms after the tenth. Over the whole reply both make 39 tokens in 390 ms.
+    The merging shows in the gaps between events (0.2 s instead of 0.01 s), which is where a reader sees it."""
+
+    def counted(total: int) -> bytes:
+        return chunk(sse(delta(content="x") | {"usage": {"prompt_tokens": 3, "completion_tokens": total}}))
+
+    def server(totals: Sequence[int]) -> RawServer:
+        steps: list[Step] = [STREAM_HEAD]
+        for before, total in pairwise([totals[0], *totals]):
+            steps += [Pause((total - before) * 0.01), counted(total)]
+        return serve([*steps, chunk(sse(delta("stop")) + sse(b"[DONE]")) + LAST_CHUNK])
+
+    steady, _ = one(server(range(1, 41)))
+    merged, _ = one(server([*range(1, 11), *range(30, 41)]))
+    assert (steady.output_tokens, merged.output_tokens) == (40, 40)
+    assert (len(steady.chunk_s), len(merged.chunk_s)) == (40, 21)
+    for record in (steady, merged):
+        span = record.chunk_s[-1] - record.chunk_s[0]
+        assert tpot_s(record) == pytest.approx(span / 39)
+        assert 0.390 <= span < 0.390 + LATE_S
+    worst = max(itl_s(merged) or [])
+    assert worst < 0.2, "20 tokens in one event of 0.2 s are 10 ms each, not one of 200 ms"
+    assert max(chunk_gaps_s(merged)) >= 0.19
 
 
 def test_empty_reply_has_no_times(serve: Serve) -> None:

@@ -18,12 +18,14 @@ from servemark.checks.model import Rule
 from servemark.checks.registry import all_rules
 from servemark.cli.main import group
 from servemark.metrics.registry import METRICS
+from servemark.replay.records_io import records_schema
 from servemark.results.serialize import json_schema
 
 
 def pages() -> dict[str, str]:
     """Path below docs/ -> content, of every generated page."""
-    found = {"result.schema.json": json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"}
+    schemas = {"result.schema.json": json_schema(), "requests.schema.json": records_schema()}
+    found = {name: json.dumps(each, indent=1, ensure_ascii=False) + "\n" for name, each in schemas.items()}
     for lang in LANGUAGES:
         set_language(lang)
         folder = "" if lang == "en" else "zh/"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final, Self
 
 import msgspec
 
@@ -88,6 +88,18 @@ def decode_record(line: bytes, where: str) -> RequestRecord:
     if reason is not None:
         raise input_error("replay.record_bad", where=where, reason=reason)
     return record
+
+
+def records_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of one line of `requests.jsonl`, made from the record; published as
+    docs/requests.schema.json. Fields that a later version adds are allowed, as readers of this one pass them over."""
+    (root,), parts = msgspec.json.schema_components((RequestRecord,), ref_template="#/$defs/{name}")
+    body = dict(parts.pop(str(root["$ref"]).rsplit("/", 1)[-1]))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"servemark request record, schema {RECORD_SCHEMA}",
+        **{key: value for key, value in body.items() if key != "title"},
+    }
 
 
 def _open(path: Path) -> BinaryIO:
