@@ -82,7 +82,9 @@ def test_page_size_of_one_gibibyte(deploy: MakeDeployment) -> None:
     ("change", "key"),
     [
         ({"mode": "standalone-store"}, "preflight.need.standalone_store"),
-        ({"environment": "MOONCAKE_GLOBAL_SEGMENT_SIZE: 190 gigs"}, "preflight.need.no_store_size"),
+        ({"environment": "MOONCAKE_GLOBAL_SEGMENT_SIZE: 190 gigs"}, "preflight.need.unreadable_store_size"),
+        ({"environment": "MOONCAKE_GLOBAL_SEGMENT_SIZE: 190GiB"}, "preflight.need.unreadable_store_size"),
+        ({"environment": "MOONCAKE_GLOBAL_SEGMENT_SIZE: 1TB"}, "preflight.need.unreadable_store_size"),
     ],
 )
 def test_what_cannot_be_told_is_said(deploy: MakeDeployment, change: dict[str, str], key: str) -> None:

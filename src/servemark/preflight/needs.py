@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from servemark.catalog.byte_sizes import binary_size
+from servemark.base.errors import ServemarkError
 from servemark.catalog.deployment import ROLE_NAMES, Deployment, RoleName, RoleSpec, Service
 from servemark.preflight.facts import GIB, PAGE_2M
+from servemark.sizing.needs import HostNeeds, chunks, entries, host_needs
+from servemark.sizing.size_strings import mooncake_python_size, sglang_hicache_size, vllm_size
 
-PTE_BUDGET = 22 << 20
-"""Page-table entries of one EFA device that Mooncake's transport plans with (its MC_EFA_MAX_PTE_ENTRIES default)."""
-HEADROOM_SHARE = 0.07
-HEADROOM_RANK_PAGES = 704
-"""Assumed: other users of the pool (libfabric's and NCCL's own buffers). 7 %, and with EFA at least 1.375 GiB a rank:
-8 ranks were seen to exhaust a pool that was 10.5 GiB above the store's own need."""
 STORE_CONNECTORS = ("MooncakeStoreConnector",)
 DEFAULT_PORTS = {"mooncake-master": (8700, 8701, 8702), "etcd": (2379, 2380), "nats": (4222,)}
 """Where srt-slurm starts the services of a recipe that names no ports (store: RPC, HTTP metadata, metrics)."""
@@ -37,6 +33,18 @@ class StoreNeed:
     huge_page_bytes: int
 
     @property
+    def host(self) -> HostNeeds:
+        """The node's needs by `sizing.needs`, with every formula. A protocol that the recipe does not name gets the
+        reserve of one without an entry limit."""
+        return host_needs(
+            ranks=self.ranks,
+            segment_bytes=self.segment_bytes,
+            buffer_bytes=self.buffer_bytes,
+            page_bytes=self.huge_page_bytes,
+            protocol=self.protocol or "rdma",
+        )
+
+    @property
     def rank_bytes(self) -> int:
         """One rank: segment + local buffer."""
         return self.segment_bytes + self.buffer_bytes
@@ -44,30 +52,25 @@ class StoreNeed:
     @property
     def node_bytes(self) -> int:
         """All ranks of the node."""
-        return self.ranks * self.rank_bytes
+        return self.host.bytes_per_node
 
     @property
     def pages(self) -> int:
-        """Huge pages of the node: ranks x (ceil(segment/page) + ceil(buffer/page)); measured to be exact for the
-        store itself (256 MiB + 64 MiB took 160 pages of 2 MiB, a pool of 159 failed)."""
-        page = self.huge_page_bytes
-        return self.ranks * (-(-self.segment_bytes // page) + -(-self.buffer_bytes // page))
+        """Huge pages that the store takes on the node."""
+        return self.host.pages
 
     @property
     def reserve_pages(self) -> int:
-        """What to reserve: pages x 1.07, with EFA at least pages + 704 a rank (2 MiB pages)."""
-        share = -(-self.pages * 107 // 100)
-        if self.protocol != "efa":
-            return share
-        return max(share, self.pages + self.ranks * (HEADROOM_RANK_PAGES * PAGE_2M // self.huge_page_bytes))
+        """Huge pages to reserve on the node, headroom included."""
+        return self.host.pages_reserved
 
     def entries(self, page_bytes: int) -> int:
         """Registration entries of one rank's segment at a page size."""
-        return -(-self.segment_bytes // page_bytes)
+        return entries(self.segment_bytes, page_bytes)
 
     def chunks(self, page_bytes: int) -> int:
-        """Pieces that EFA registers one segment in: ceil(segment / (budget x page))."""
-        return -(-self.segment_bytes // (PTE_BUDGET * page_bytes))
+        """Pieces that EFA registers one segment in."""
+        return chunks(self.segment_bytes, page_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,18 +160,31 @@ def _store_need(
         # A store process of its own holds the segment; its size stands where that process is configured.
         problems.append("preflight.need.standalone_store")
         return None
-    segment = binary_size(config.get("global_segment_size"))
-    buffer = binary_size(config.get("local_buffer_size"))
-    if segment is None or buffer is None:
+    sizes = [config.get("global_segment_size"), config.get("local_buffer_size")]
+    if None in sizes:
         problems.append("preflight.need.no_store_size")
         return None
-    if hicache:  # SGLang reads a total and divides it by its tensor-parallel size
-        segment //= role.parallel.tp or 1
+    try:
+        segment, buffer = _rank_sizes(deployment, role, sizes[0], sizes[1], hicache=hicache)
+    except ServemarkError:  # its reader refuses it too: `check` names the place
+        problems.append("preflight.need.unreadable_store_size")
+        return None
     protocol = config.get("protocol")
     huge, page = _huge(env)
     return StoreNeed(
         segment, buffer, ranks, protocol.lower() if isinstance(protocol, str) else None, huge, page
     )
+
+
+def _rank_sizes(
+    deployment: Deployment, role: RoleSpec, segment: object, buffer: object, *, hicache: bool
+) -> tuple[int, int]:
+    """(segment, buffer) of one rank in bytes, by the rules of the program that reads each. Raises ServemarkError."""
+    if hicache:
+        parallel = role.parallel
+        return sglang_hicache_size(segment, parallel.tp or 1, parallel.pp or 1), mooncake_python_size(buffer)
+    read = vllm_size if deployment.engine == "vllm" else mooncake_python_size
+    return read(segment), read(buffer)
 
 
 def _store_config(

@@ -17,10 +17,11 @@ PAGE_2M = 2 << 20
 PAGE_1G = 1 << 30
 EFA_ENTRIES = 22 << 20
 """Page-table entries that Mooncake lets one buffer take on an EFA NIC; hardware lore says about 24 million."""
-HEADROOM = 1.07
+HEADROOM_PERCENT = 107
 """Reserve for other users of the pool: 0.68 % was just exhausted in one report, 7 % held."""
-HEADROOM_BYTES = 11 << 30
-"""Least reserve in bytes: what something else took in the same report, rounded up."""
+HEADROOM_BYTES_PER_RANK = 704 * PAGE_2M
+"""Least reserve with EFA, 1.375 GiB a rank, for libfabric's and NCCL's own buffers: in that report 8 ranks exhausted a
+pool that was 10.5 GiB above the store's own need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class HostNeeds:
     """Huge pages that the store itself takes: exact."""
     pages_reserved: int
     """Huge pages to reserve, headroom included."""
+    spare_pages_least: int
+    """The least headroom in pages: 1.375 GiB a rank with EFA, else 0."""
     memlock_bytes_per_rank: int
     """Locked memory that a rank's process registers with NICs; 0 where nothing is registered (tcp)."""
     registered: bool
@@ -97,8 +100,8 @@ def host_needs(
     limit = EFA_ENTRIES if protocol == "efa" else None
     registered = protocol != "tcp"
     pages = ranks * (entries(segment_bytes, page_bytes) + entries(buffer_bytes, page_bytes))
-    spare = math.ceil(HEADROOM_BYTES / page_bytes)
-    reserved = max(math.ceil(pages * HEADROOM), pages + spare) if pages else 0
+    spare = math.ceil(ranks * HEADROOM_BYTES_PER_RANK / page_bytes) if protocol == "efa" else 0
+    reserved = max(-(-pages * HEADROOM_PERCENT // 100), pages + spare) if pages else 0
     both = {
         page: ranks * (entries(segment_bytes, page) + entries(buffer_bytes, page))
         for page in (PAGE_4K, PAGE_2M)
@@ -111,6 +114,7 @@ def host_needs(
         bytes_per_node=ranks * (segment_bytes + buffer_bytes),
         pages=pages,
         pages_reserved=reserved,
+        spare_pages_least=spare,
         memlock_bytes_per_rank=(segment_bytes + buffer_bytes) if registered else 0,
         registered=registered,
         chunks_4k=chunks(segment_bytes, PAGE_4K, limit),
