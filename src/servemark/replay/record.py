@@ -53,3 +53,9 @@ class RequestRecord:
     finish_reason: str | None = None
     text: str | None = None
     """The reply's visible text, kept only where the caller asked for it (evals)."""
+    agent: str | None = None
+    """Sub-agent of the session tree that sent this; None for the tree's main stream."""
+    parent: str | None = None
+    """The agent that started this one; None for the main stream and for its direct children."""
+    process: int | None = None
+    """Client process that sent this, from 0, where there were several."""

@@ -101,6 +101,9 @@ class ChatRequest:
     expected_input_tokens: int | None = None
     lane: int | None = None
     extra: Mapping[str, object] = field(default_factory=dict)
+    agent: str | None = None
+    parent: str | None = None
+    process: int | None = None
 
     def new_record(self) -> RequestRecord:
         """The record of this request before anything has happened: outcome `cancelled`, no times."""
@@ -113,6 +116,9 @@ class ChatRequest:
             intended_send_s=self.intended_send_s,
             requested_output_tokens=self.max_tokens,
             expected_input_tokens=self.expected_input_tokens,
+            agent=self.agent,
+            parent=self.parent,
+            process=self.process,
         )
 
 
