@@ -24,13 +24,9 @@ from servemark.replay.loop import Go, Shard
 from servemark.replay.merging import merge_outcomes
 from servemark.replay.outcome import LoopOutcome, ProcessFacts
 from servemark.replay.progress import PROGRESS_INTERVAL_S, MergedProgress, ProgressSnapshot
-from servemark.replay.prompts import SegmentText
 from servemark.replay.records_io import read_records
-from servemark.replay.run import ReplayPlan
-from servemark.replay.shard_process import main
+from servemark.replay.shard_process import ShardJob, main
 from servemark.replay.stop import StopMode, StopSignal
-from servemark.replay.target import Target
-from servemark.traces.types import Workload
 
 MAX_PROCESSES: Final = 256
 STREAMS_A_PROCESS: Final = 256
@@ -38,21 +34,6 @@ STREAMS_A_PROCESS: Final = 256
 _POLL_S: Final = 0.1
 _HEAD_START_S: Final = 0.2
 _CLOCK_ROUNDS: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class ShardJob:
-    """What every process needs, all of it picklable: `open_workload` and `make_plan` are called in each."""
-
-    open_workload: Callable[[], Workload]
-    make_plan: Callable[[Workload, Shard], ReplayPlan]
-    target: Target
-    text: SegmentText
-    zero_ns: int
-    concurrency: int
-    planned: int | None
-    system_idle_cap_s: float | None = None
-    duration_s: float | None = None
 
 
 def process_count(asked: str, streams: int) -> int:

@@ -7,9 +7,11 @@ import contextlib
 import signal
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from servemark.base.errors import ServemarkError
 from servemark.replay.client import Client, run
@@ -17,19 +19,34 @@ from servemark.replay.loop import ClosedLoop, Go, Ready, Shard
 from servemark.replay.open_loop import OpenLoop
 from servemark.replay.outcome import LoopOutcome
 from servemark.replay.progress import PROGRESS_INTERVAL_S
+from servemark.replay.prompts import SegmentText
 from servemark.replay.records_io import RecordWriter
 from servemark.replay.run import ReplayPlan, replay
 from servemark.replay.stop import StopSignal
+from servemark.replay.target import Target
+from servemark.traces.types import Workload
 
-if TYPE_CHECKING:
-    from servemark.replay.processes import ShardJob
+
+@dataclass(frozen=True, slots=True)
+class ShardJob:
+    """What every process needs, all of it picklable: `open_workload` and `make_plan` are called in each."""
+
+    open_workload: Callable[[], Workload]
+    make_plan: Callable[[Workload, Shard], ReplayPlan]
+    target: Target
+    text: SegmentText
+    zero_ns: int
+    concurrency: int
+    planned: int | None
+    system_idle_cap_s: float | None = None
+    duration_s: float | None = None
 
 
 def main(pipe: Connection, job: ShardJob, shard: Shard, records: Path) -> None:
     """Entry of the process. Ctrl-C at a terminal reaches every process of the group: the parent alone decides
     what it means, and tells."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    line = _Line(pipe)
+    line = _Line(pipe, job.zero_ns)
     line.say("hello")
     if not line.answer_clocks():
         return
@@ -48,8 +65,9 @@ def main(pipe: Connection, job: ShardJob, shard: Shard, records: Path) -> None:
 class _Line:
     """The pipe to the parent: said from the event loop's thread, heard in a thread of its own."""
 
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, pipe: Connection, zero_ns: int) -> None:
         self._pipe = pipe
+        self._zero_ns = zero_ns
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._go: asyncio.Future[Go] | None = None
@@ -123,7 +141,7 @@ class _Line:
 
     def _release(self, go: Go | None = None) -> None:
         if self._go is not None and not self._go.done():
-            self._go.set_result(go or Go(time.monotonic(), 0.0))
+            self._go.set_result(go or Go((time.monotonic_ns() - self._zero_ns) / 1e9, 0.0))
 
     def _shift(self, shift_s: float) -> None:
         if self._made is not None:
