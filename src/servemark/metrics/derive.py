@@ -102,7 +102,8 @@ def _ratio(row: Row, address: Address) -> Reading:
 
 def _reason(row: Row, metric: Metric) -> str:
     """Message key that says why this row has no such value: the first missing need, from the plainest on."""
-    if metric.need is Need.GPUS and field_value(row, "gpus_deployed") == 0:
+    gpus = metric.ratio is not None and "gpus_deployed" in metric.ratio.per
+    if gpus and not field_value(row, "gpus_deployed"):
         return "metrics.absent.gpus"
     if field_value(row, "counts.ok") == 0 and metric.need is not Need.ALWAYS:
         return "metrics.absent.no_ok_request"

@@ -76,6 +76,8 @@ class Need(StrEnum):
     SCHEDULE = "schedule"
     WINDOW = "window"
     GPUS = "gpus"
+    STEADY = "steady"
+    SLO = "slo"
     THEORY = "theory"
     CACHED_USAGE = "cached_usage"
     ENGINE_COUNTERS = "engine_counters"
@@ -143,7 +145,7 @@ FLIPPED = {"min": "max", "max": "min"}
 
 
 def _spread(name: str, unit: Unit, better: Better, need: Need) -> Metric:
-    per = Denominator.TOKEN if name in {"tpot_s", "itl_s"} else Denominator.NONE
+    per = Denominator.TOKEN if name in {"tpot_s", "itl_s", "e2el_per_token_s"} else Denominator.NONE
     return Metric(name, unit, better, Kind.DISTRIBUTION, need, per, field=f"distributions.{name}")
 
 
@@ -160,6 +162,24 @@ def _rate(name: str, over: tuple[str, ...], unit: Unit, per_gpu: bool) -> Metric
         Need.GPUS if per_gpu else Need.WINDOW,
         Denominator.GPUS_DEPLOYED if per_gpu else Denominator.WINDOW,
         ratio=Ratio(over, ("window_s",), ("gpus_deployed",) if per_gpu else ()),
+    )
+
+
+def _steady(name: str, per_gpu: bool) -> Metric:
+    """A token rate over the part of the window in which every lane held a session."""
+    whole = ("input_tokens", "output_tokens") if name == "total_tokens" else (name,)
+    return Metric(
+        f"steady_{name}_per_s" + ("_per_gpu" if per_gpu else ""),
+        Unit.TOKENS_PER_S_PER_GPU if per_gpu else Unit.TOKENS_PER_S,
+        Better.HIGHER,
+        Kind.DERIVED,
+        Need.STEADY,
+        Denominator.GPUS_DEPLOYED if per_gpu else Denominator.WINDOW,
+        ratio=Ratio(
+            tuple(f"replayed.steady.{each}" for each in whole),
+            ("replayed.steady.window_s",),
+            ("gpus_deployed",) if per_gpu else (),
+        ),
     )
 
 
@@ -184,6 +204,9 @@ _LATENCIES = (
     _spread("itl_s", _S, _LOW, Need.CHUNK_USAGE),
     _spread("chunk_gap_s", _S, _LOW, Need.STREAMING),
     _spread("e2el_s", _S, _LOW, Need.CONTENT),
+    _spread("e2el_per_token_s", _S, _LOW, Need.USAGE),
+    _spread("ttft_intended_s", _S, _LOW, Need.SCHEDULE),
+    _spread("e2el_intended_s", _S, _LOW, Need.SCHEDULE),
     _spread("connect_s", _S, _LOW, Need.NEW_CONNECTION),
     _spread("send_lateness_s", _S, _LOW, Need.SCHEDULE),
     _spread("input_tokens", _T, _NONE, Need.USAGE),
@@ -200,13 +223,41 @@ _RATES = (
         ratio=Ratio((), ("distributions.tpot_s.{q}",)),
         inverse_of="tpot_s",
     ),
+    Metric(
+        "normalised_interactivity",
+        Unit.TOKENS_PER_S_PER_USER,
+        _HIGH,
+        Kind.DERIVED,
+        Need.USAGE,
+        ratio=Ratio((), ("distributions.e2el_per_token_s.{q}",)),
+        inverse_of="e2el_per_token_s",
+    ),
     *(
         _rate(name, over, Unit.TOKENS_PER_S_PER_GPU if gpu else Unit.TOKENS_PER_S, gpu)
         for gpu in (False, True)
         for name, over in _TOKEN_SUMS.items()
     ),
+    *(_steady(name, gpu) for gpu in (False, True) for name in _TOKEN_SUMS),
     _rate("requests", ("counts.ok",), Unit.REQUESTS_PER_S, False),
     _rate("requests", ("counts.ok",), Unit.REQUESTS_PER_S_PER_GPU, True),
+    Metric(
+        "requests_within_slo_per_s",
+        Unit.REQUESTS_PER_S,
+        _HIGH,
+        Kind.DERIVED,
+        Need.SLO,
+        Denominator.WINDOW,
+        ratio=Ratio(("replayed.slo.good",), ("window_s",)),
+    ),
+    Metric(
+        "within_slo_share",
+        Unit.SHARE,
+        _HIGH,
+        Kind.DERIVED,
+        Need.SLO,
+        Denominator.REQUESTS,
+        ratio=Ratio(("replayed.slo.good",), ("replayed.slo.ended",)),
+    ),
 )
 
 _WORK = (

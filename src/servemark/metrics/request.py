@@ -62,6 +62,28 @@ def send_lateness_s(request: RequestTimes) -> float | None:
     return request.start_s - request.intended_send_s
 
 
+def ttft_intended_s(request: RequestTimes) -> float | None:
+    """First content - intended send: what a user of an open loop waits, the client's own lateness included."""
+    if request.intended_send_s is None or not request.chunk_s:
+        return None
+    return request.chunk_s[0] - request.intended_send_s
+
+
+def e2el_intended_s(request: RequestTimes) -> float | None:
+    """Last content - intended send."""
+    if request.intended_send_s is None or not request.chunk_s:
+        return None
+    return request.chunk_s[-1] - request.intended_send_s
+
+
+def e2el_per_token_s(request: RequestTimes) -> float | None:
+    """E2EL / output tokens: the whole wait, first token included, spread over the reply."""
+    whole_s = e2el_s(request)
+    if whole_s is None or whole_s <= 0 or not request.output_tokens:
+        return None
+    return whole_s / request.output_tokens
+
+
 def first_chunk_tokens(request: RequestTimes) -> tuple[int, bool]:
     """(tokens in the first content event, assumed?): the server's count, else 1 and marked assumed."""
     if request.chunk_tokens:

@@ -1,10 +1,11 @@
-"""The closed loop: a fixed number of lanes, each holding one live session and taking the next when it has
-drained.
+"""The closed loop: a fixed number of lanes, each holding one live session tree and taking the next when that
+one has drained.
 
-A turn is sent `think_s * think_scale` after the end of the reply before it; that moment is its intended
-send. What a turn sends does not depend on what the engine answered, so a session goes on after a failed
-turn. Every planned request ends in exactly one record, handed to the sink the moment it ends, or is counted
-in `LoopOutcome.not_sent`.
+A turn is sent `think_s * think_scale` after the end of everything it waits for: the reply before it, and the
+sub-agents that join there. That moment is its intended send. Sub-agents run beside their parent, so that more
+requests than lanes may be in flight. What a turn sends does not depend on what the engine answered (unless
+live replies are asked for), so a stream goes on after a failed turn. Every request that was begun ends in
+exactly one record, handed to the sink the moment it ends.
 """
 
 from __future__ import annotations
@@ -12,29 +13,42 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from hashlib import sha256
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from servemark.base.errors import input_error
 from servemark.replay.client import Client
-from servemark.replay.health import HealthWatch, LoopHealth
+from servemark.replay.health import HealthWatch
+from servemark.replay.outcome import LiveSample, LoopOutcome
+from servemark.replay.profiles import FailureGate, Replies, Validity
 from servemark.replay.progress import PROGRESS_INTERVAL_S, Progress, ProgressSnapshot
-from servemark.replay.prompts import SegmentText, SessionPrompts
+from servemark.replay.prompts import SegmentText
 from servemark.replay.record import Phase, RequestRecord
-from servemark.replay.stop import StopMode, StopSignal
-from servemark.replay.target import ChatRequest
-from servemark.traces.types import CacheBust, Session, Turn, Workload
+from servemark.replay.sending import Sender, SendRules
+from servemark.replay.start_points import TreeStart, draw_start
+from servemark.replay.stop import StopSignal
+from servemark.replay.timeline import IdleCaps, Timeline
+from servemark.replay.trees import Tree, TreeRunner
+from servemark.replay.warm_up import WarmUp, WarmUpPlan
+from servemark.traces.types import CacheBust, Session, Workload
 
-__all__ = ["LoopOutcome", "LoopPlan", "ProgressSnapshot", "StopSignal", "run_closed_loop"]
+__all__ = ["LoopOutcome", "LoopPlan", "ProgressSnapshot", "Shard", "StopSignal", "run_closed_loop"]
 
 RAMP_S: Final = 1.0
 RAMP_STEP_S: Final = 0.02
 """Lanes start at most 20 ms apart and all within a second, so that their first sends do not queue in the
 client."""
 
-_LONGEST_SLEEP_S: Final = 3600.0
+LIVE_INTERVAL_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Which part of the lanes and sessions this process has: every `count`-th from `index` on."""
+
+    index: int = 0
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +57,9 @@ class LoopPlan:
 
     `marker_salt` names the point, so that two points never share a cache-bust marker. `seed` goes into each
     request for the engine's sampler. `ramp_s` is the time over which the lanes start; None chooses it by
-    their number.
+    their number. With `duration_s` or `max_requests` sessions come again until that end, each pass with new
+    markers; requests in flight at the end of the time are given `grace_s` (None: as long as they need).
+    `start_share` is explained in start_points.
     """
 
     workload: Workload
@@ -56,6 +72,18 @@ class LoopPlan:
     think_scale: float = 1.0
     phase: Phase = "measured"
     ramp_s: float | None = None
+    stream: bool = True
+    replies: Replies = "recorded"
+    duration_s: float | None = None
+    max_requests: int | None = None
+    grace_s: float | None = None
+    idle_caps: IdleCaps = field(default_factory=IdleCaps)
+    start_share: tuple[float, float] | None = None
+    start_seed: int = 42
+    pressure_requests: int = 0
+    warmup_grace_s: float = 1800.0
+    validity: Validity = field(default_factory=Validity)
+    shard: Shard = field(default_factory=Shard)
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
@@ -64,97 +92,121 @@ class LoopPlan:
             raise input_error("replay.bad_think_scale", value=self.think_scale)
         if self.ramp_s is not None and not 0 <= self.ramp_s < math.inf:
             raise input_error("replay.bad_ramp", value=self.ramp_s)
-        for session in self.workload.sessions:
-            for number, turn in enumerate(session.turns):
-                if not 0 <= turn.think_s < math.inf:
-                    raise input_error("replay.bad_think", session=session.id, turn=number, value=turn.think_s)
+        if self.duration_s is not None and not 0 < self.duration_s < math.inf:
+            raise input_error("replay.bad_duration", value=self.duration_s)
+        if self.max_requests is not None and self.max_requests < 1:
+            raise input_error("replay.bad_requests", value=self.max_requests)
+        if self.repeats and not len(self.workload.sessions):
+            raise input_error("replay.no_sessions", name=self.workload.name)
+        if isinstance(self.workload.sessions, tuple | list):  # others are checked by their reader
+            for session in self.workload.sessions:
+                check_think_times(session)
+
+    @property
+    def repeats(self) -> bool:
+        """True when sessions come again until the end."""
+        return self.duration_s is not None or self.max_requests is not None
+
+    @property
+    def my_sessions(self) -> int:
+        """Sessions of this shard."""
+        return len(range(self.shard.index, len(self.workload.sessions), self.shard.count))
 
     @property
     def lanes(self) -> int:
-        """Lanes that can ever be live: no more than there are sessions."""
-        return min(self.concurrency, len(self.workload.sessions))
+        """Lanes of this shard that can ever be live: no more than there are sessions, unless these repeat."""
+        mine = len(range(self.shard.index, self.concurrency, self.shard.count))
+        return mine if self.repeats and self.my_sessions else min(mine, self.my_sessions)
 
     @property
     def ramp_step_s(self) -> float:
-        """Seconds between the starts of neighbouring lanes."""
-        if self.lanes < 2:
+        """Seconds between the starts of neighbouring lanes of all shards."""
+        lanes = self.concurrency if self.repeats else min(self.concurrency, len(self.workload.sessions))
+        if lanes < 2:
             return 0.0
         if self.ramp_s is not None:
-            return self.ramp_s / (self.lanes - 1)
-        return min(RAMP_STEP_S, RAMP_S / (self.lanes - 1))
+            return self.ramp_s / (lanes - 1)
+        return min(RAMP_STEP_S, RAMP_S / (lanes - 1))
+
+
+def check_think_times(session: Session) -> None:
+    """Raises ServemarkError for a time that cannot be waited for."""
+
+    def check(stream: str, times: list[float]) -> None:
+        for number, value in enumerate(times):
+            if not 0 <= value < math.inf:
+                name = f"{session.id}/{stream}" if stream else session.id
+                raise input_error("replay.bad_think", session=name, turn=number, value=value)
+
+    for stream, turns in session.streams():
+        check(stream, [turn.think_s for turn in turns])
+    for child in session.descendants():
+        check(child.id, [child.delay_s])
 
 
 @dataclass(frozen=True, slots=True)
-class LoopOutcome:
-    """What a closed loop did. `planned == sent + not_sent`; `sent` counts the records handed to the sink.
+class Ready:
+    """What a shard knows before the window: seconds from t* to its earliest send."""
 
-    The window lasts from the start of the first lane to the moment when the last one let go of its session,
-    just after its last reply, in seconds since the client's zero. `lane_live_s` is the time that lanes held
-    a session, summed over lanes. `stop_mode` is None when the workload was replayed to its end.
-    """
-
-    planned: int
-    sent: int
-    not_sent: int
-    concurrency: int
-    window_start_s: float
-    window_end_s: float
-    lane_live_s: float
-    max_in_flight: int
-    health: LoopHealth
-    stop_mode: StopMode | None
-    stop_reason: str | None
-
-    @property
-    def window_s(self) -> float:
-        """Length of the window."""
-        return self.window_end_s - self.window_start_s
-
-    @property
-    def achieved_concurrency(self) -> float | None:
-        """Sessions live on average over the window; None for a window without length."""
-        return self.lane_live_s / self.window_s if self.window_s > 0 else None
+    first_offset_s: float
 
 
-async def run_closed_loop(  # noqa: PLR0917 - the sixth is optional
+@dataclass(frozen=True, slots=True)
+class Go:
+    """When the window begins, on the client's clock, and the earliest offset of all shards."""
+
+    start_s: float
+    first_offset_s: float
+
+
+Barrier = Callable[[Ready], Awaitable[Go]]
+"""Called once, after warm-up: lets several processes begin together."""
+
+
+async def run_closed_loop(  # noqa: PLR0917 - the last three are optional
     plan: LoopPlan,
     client: Client,
     text_maker: SegmentText,
     sink: Callable[[RequestRecord], None],
     stop: StopSignal,
     on_progress: Callable[[ProgressSnapshot], None] | None = None,
+    barrier: Barrier | None = None,
+    on_made: Callable[[ClosedLoop], None] | None = None,
 ) -> LoopOutcome:
     """Replay the plan's workload once against the client's target.
 
     `sink` is called synchronously as each request ends. When it raises (a full disk), nothing more is sent,
     requests in flight are cancelled and its error is raised again. The same holds for `text_maker` and
     `on_progress`, except that cancelled requests still reach the sink. Cancelling this coroutine is a stop
-    `now`.
+    `now`. Raises ServemarkError (layer replay) when a request of the warm-up fails.
 
     While it runs, objects that existed before are hidden from Python's cycle collector: walking a large
     workload would stop the clock for everyone in flight.
     """
     await client.warm(plan.lanes)
-    replay = _ClosedLoop(plan, client, text_maker, sink, stop)
+    replay = ClosedLoop(plan, client, text_maker, sink, stop)
+    if on_made is not None:
+        on_made(replay)
     gc.freeze()
     try:
         with stop.watched(replay.on_stop):
-            await replay.run(on_progress)
+            await replay.run(on_progress, barrier)
     except BaseExceptionGroup as group:
-        raise _first(group) from None
+        raise first_error(group) from None
     finally:
         gc.unfreeze()
     return replay.outcome()
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of nested groups."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-class _ClosedLoop:
+class ClosedLoop:
     """The state that lanes share. Everything happens in one event loop, so nothing is locked."""
 
     def __init__(
@@ -166,49 +218,73 @@ class _ClosedLoop:
         stop: StopSignal,
     ) -> None:
         self._plan = plan
-        # Unique in the logs of a server that serves several points and phases, and short enough for a header.
-        self._id_prefix = f"{plan.phase[0]}{sha256(plan.marker_salt.encode()).hexdigest()[:8]}"
         self._client = client
-        self._text_maker = text_maker
-        self._sink = sink
-        self._sink_broken = False
         self._stop = stop
-        self._sessions: Iterator[Session] = iter(plan.workload.sessions)
+        self._over = False
+        self._taken = 0
+        self._skipped = 0
         self._lanes: list[asyncio.Task[None]] = []
-        self._pauses: set[asyncio.Future[None]] = set()
+        self._live_lanes = 0
         self._lane_live_s = 0.0
         self._started_s = self._ended_s = client.now_s()
+        self._steady: list[float | None] = [None, None]
+        self._live: list[LiveSample] = []
+        self._live_interval_s = LIVE_INTERVAL_S
+        self._cut_off: list[str] = []
         client.max_in_flight = client.in_flight
         self._watch = HealthWatch()
-        self._progress = Progress(plan.workload.requests)
+        self.timeline = Timeline(client.now_s, self._stopped, plan.idle_caps)
+        self.progress = Progress(self._planned(), plan.duration_s)
+        rules = SendRules(
+            plan.cache_bust, plan.marker_salt, plan.temperature, plan.seed, plan.ignore_eos,
+            plan.stream, plan.replies, plan.phase, plan.shard.index if plan.shard.count > 1 else None,
+        )  # fmt: skip
+        gate = FailureGate(plan.validity, plan.concurrency)
+        self._sender = Sender(rules, client, text_maker, sink, stop, self.progress, gate)
+        self._sender.begun, self._sender.ended = self.timeline.begin, self.timeline.end
+        self._runner = TreeRunner(self._sender, self.timeline, self._stopped, self._claim, plan.think_scale)
+        self._warm_up = WarmUp(
+            WarmUpPlan(
+                plan.workload, plan.lanes, plan.pressure_requests, plan.warmup_grace_s, plan.start_seed
+            ),
+            self._sender,
+            stop,
+        )
 
-    async def run(self, on_progress: Callable[[ProgressSnapshot], None] | None) -> None:
-        """Run all lanes to their end; raises an exception group when one of them fails."""
-        async with asyncio.TaskGroup() as helpers:
-            background = [helpers.create_task(self._watch.run())]
+    async def run(
+        self, on_progress: Callable[[ProgressSnapshot], None] | None, barrier: Barrier | None
+    ) -> None:
+        """Warm up, wait for the others, and let the lanes run to the end."""
+        trees = self._first_trees()
+        async with asyncio.TaskGroup() as background:
+            helpers = [background.create_task(self._watch_live(), name="live")]
             if on_progress is not None:
-                background.append(helpers.create_task(self._report(on_progress)))
-            async with asyncio.TaskGroup() as lanes:
-                self._lanes = [lanes.create_task(self._lane(n)) for n in range(self._plan.lanes)]
-                if self._stop.mode == "now":
-                    self.on_stop()
-            for task in background:
-                task.cancel()
+                helpers.append(background.create_task(self._report(on_progress), name="report"))
+            try:
+                await self._warmed(trees)
+                go = await self._go(trees, barrier)
+                self._started_s = self._ended_s = go.start_s
+                helpers.append(background.create_task(self._watch.run(), name="health"))
+                helpers.append(background.create_task(self._deadline(), name="deadline"))
+                await self._run_lanes(trees, go)
+            finally:
+                for task in helpers:
+                    task.cancel()
         if on_progress is not None:
             on_progress(self._snapshot())
 
     def on_stop(self) -> None:
         """The stop signal got stricter: wake the lanes that only wait, and on `now` cancel all of them."""
-        for pause in self._pauses:
-            if not pause.done():
-                pause.set_result(None)
+        self.timeline.wake_all()
         if self._stop.mode == "now":
+            self._warm_up.cancel()
             for lane in self._lanes:
                 lane.cancel()
 
     def outcome(self) -> LoopOutcome:
         """See LoopOutcome."""
-        planned, sent = self._progress.planned, self._progress.sent
+        sent = self.progress.sent
+        planned = sent if self.progress.planned is None else self.progress.planned
         return LoopOutcome(
             planned=planned,
             sent=sent,
@@ -221,93 +297,158 @@ class _ClosedLoop:
             health=self._watch.result(),
             stop_mode=self._stop.mode,
             stop_reason=self._stop.reason,
+            steady_start_s=self._steady[0],
+            steady_end_s=self._steady[1],
+            timed=self._plan.duration_s is not None,
+            passes=max(1, math.ceil(self._taken / max(1, self._plan.my_sessions))),
+            shifts=tuple(self.timeline.shifts),
+            live=tuple(self._live),
+            live_interval_s=self._live_interval_s,
+            cut_off=tuple(self._cut_off),
+            warmup_cut_off=tuple(self._warm_up.cut_off),
         )
 
-    async def _lane(self, number: int) -> None:
-        await self._pause_until(self._started_s + number * self._plan.ramp_step_s)
-        while self._stop.mode is None:
-            session = next(self._sessions, None)
-            if session is None:
-                return
+    # -- before the window
+
+    def _planned(self) -> int | None:
+        plan = self._plan
+        if plan.duration_s is not None:
+            return None
+        if plan.max_requests is not None:
+            return len(range(plan.shard.index, plan.max_requests, plan.shard.count))
+        if plan.shard.count == 1:
+            return plan.workload.requests
+        return None
+
+    def _first_trees(self) -> list[Tree | None]:
+        """With start points each lane's first tree is fixed beforehand; else lanes take theirs as they start."""
+        plan = self._plan
+        if plan.start_share is None:
+            return [None] * plan.lanes
+        trees: list[Tree | None] = []
+        for lane in range(plan.lanes):
+            tree = self._next_tree(self._lane_number(lane))
+            if tree is not None:
+                tree.start = draw_start(
+                    tree.session, plan.start_share, ["start", plan.start_seed, tree.session.id, tree.lane]
+                )
+                self._skipped += _skipped_turns(tree.session, tree.start)
+            trees.append(tree)
+        if self.progress.planned is not None and plan.max_requests is None:
+            self.progress.planned -= self._skipped
+        return trees
+
+    async def _warmed(self, trees: list[Tree | None]) -> None:
+        self.progress.warming = True
+        await self._warm_up.run([tree for tree in trees if tree is not None])
+        self.progress.warming = False
+
+    async def _go(self, trees: list[Tree | None], barrier: Barrier | None) -> Go:
+        offsets = [t.start.first_offset_s for t in trees if t is not None and t.start is not None]
+        first_s = min(offsets, default=0.0)
+        if barrier is not None:
+            return await barrier(Ready(first_s))
+        return Go(self._client.now_s(), first_s)
+
+    # -- the window
+
+    async def _run_lanes(self, trees: list[Tree | None], go: Go) -> None:
+        self._client.max_in_flight = self._client.in_flight
+        async with asyncio.TaskGroup() as lanes:
+            self._lanes = [
+                lanes.create_task(self._lane(number, tree, go)) for number, tree in enumerate(trees)
+            ]
+            if self._stop.mode == "now":
+                self.on_stop()
+        if self._plan.duration_s is not None and self._stop.mode is None:
+            self._ended_s = self._started_s + self._plan.duration_s
+        if self._steady[0] is not None and self._steady[1] is None:
+            self._steady[1] = self._ended_s
+
+    async def _lane(self, number: int, first: Tree | None, go: Go) -> None:
+        lane = self._lane_number(number)
+        start_s = go.start_s + lane * self._plan.ramp_step_s
+        await self.timeline.until(start_s)
+        while not self._stopped():
+            tree, first = first or self._next_tree(lane), None
+            if tree is None:
+                break
             taken_s = self._client.now_s()
-            self._progress.live_sessions += 1
+            self._note_live(+1, taken_s)
+            base_s = taken_s if tree.start is None else start_s - go.first_offset_s
             try:
-                await self._replay_session(number, session, taken_s)
+                await self._runner.run(tree, base_s)
             finally:
-                self._progress.live_sessions -= 1
                 left_s = self._client.now_s()
                 self._lane_live_s += left_s - taken_s
                 self._ended_s = max(self._ended_s, left_s)
+                self._note_live(-1, left_s)
+                self.timeline.forget(tree.key)
+        if self._steady[1] is None and self._steady[0] is not None:
+            self._steady[1] = self._client.now_s()
 
-    async def _replay_session(self, lane: int, session: Session, taken_s: float) -> None:
+    def _note_live(self, change: int, at_s: float) -> None:
+        self._live_lanes += change
+        self.progress.live_sessions = self._live_lanes
+        if self._steady[0] is None and self._live_lanes == self._plan.lanes:
+            self._steady[0] = at_s
+
+    def _lane_number(self, number: int) -> int:
+        return self._plan.shard.index + number * self._plan.shard.count
+
+    def _next_tree(self, lane: int) -> Tree | None:
+        """The next session of this shard; None when there are no more."""
+        mine = self._plan.my_sessions
+        if self._taken >= mine and not (self._plan.repeats and mine):
+            return None
+        pass_number, place = divmod(self._taken, mine)
+        session = self._plan.workload.sessions[self._plan.shard.index + place * self._plan.shard.count]
+        self._taken += 1
+        return Tree(session, pass_number, lane)
+
+    def _claim(self) -> bool:
+        """May one more measured request be sent? False at the end of a fixed count."""
+        limit = self.progress.planned if self._plan.max_requests is not None else None
+        if limit is None or self.progress.sent < limit:
+            return True
+        self._end()
+        return False
+
+    def _stopped(self) -> bool:
+        return self._over or self._stop.mode is not None
+
+    def _end(self) -> None:
+        """Nothing more is sent; what is in flight goes on."""
+        self._over = True
+        self.timeline.wake_all()
+
+    async def _deadline(self) -> None:
         plan = self._plan
-        prompts = SessionPrompts(session, self._text_maker, plan.cache_bust, plan.marker_salt)
-        due_s = taken_s
-        for number, turn in enumerate(session.turns):
-            if number:
-                due_s += turn.think_s * plan.think_scale
-            messages = prompts.encode(number)
-            await self._pause_until(due_s)
-            if self._stop.mode is not None:
-                return
-            request = self._request(lane, session, number, turn, messages)
-            request.intended_send_s = due_s
-            record = await self._send(request)
-            due_s = self._client.now_s() if record.end_s is None else record.end_s
-
-    def _request(self, lane: int, session: Session, number: int, turn: Turn, messages: bytes) -> ChatRequest:
-        plan = self._plan
-        return ChatRequest(
-            id=f"{self._id_prefix}-{number}-{session.id}",
-            session=session.id,
-            turn=number,
-            phase=plan.phase,
-            messages=messages,
-            max_tokens=turn.output_tokens,
-            temperature=plan.temperature,
-            ignore_eos=plan.ignore_eos,
-            expected_input_tokens=turn.input_tokens,
-            lane=lane,
-            extra={} if plan.seed is None else {"seed": plan.seed},
-        )
-
-    async def _send(self, request: ChatRequest) -> RequestRecord:
-        record = request.new_record()
-        self._progress.sent += 1
-        try:
-            await self._client.send(request, record)
-        finally:
-            self._keep(record)
-        return record
-
-    def _keep(self, record: RequestRecord) -> None:
-        """Hand the record to the sink; after the sink has failed once there is nowhere to put records."""
-        self._progress.add(record)
-        if self._sink_broken:
+        if plan.duration_s is None:
             return
-        try:
-            self._sink(record)
-        except BaseException:  # whatever the sink raised is raised again when the lanes have ended
-            self._sink_broken = True
-            raise
+        await asyncio.sleep(max(0.0, self._started_s + plan.duration_s - self._client.now_s()))
+        if self._steady[0] is not None and self._steady[1] is None:
+            self._steady[1] = self._started_s + plan.duration_s
+        self._end()
+        if plan.grace_s is None:
+            return
+        await asyncio.sleep(plan.grace_s)
+        self._cut_off = sorted(self._sender.open)
+        for lane in self._lanes:
+            lane.cancel()
 
-    async def _pause_until(self, due_s: float) -> None:
-        """Until the moment has come, never earlier, or until a stop is asked for."""
-        loop = asyncio.get_running_loop()
-        while self._stop.mode is None:
-            left_s = due_s - self._client.now_s()
-            if left_s <= 0:
-                return
-            pause: asyncio.Future[None] = loop.create_future()
-            # The loop's timers have a grain of 1 ms: asking for less would wake early and spin.
-            sleep_s = min(math.ceil(left_s * 1000) / 1000, _LONGEST_SLEEP_S)
-            timer = loop.call_later(sleep_s, _wake, pause)
-            self._pauses.add(pause)
-            try:
-                await pause
-            finally:
-                timer.cancel()
-                self._pauses.discard(pause)
+    # -- watching
+
+    async def _watch_live(self) -> None:
+        """Samples of live trees; their distance doubles when there are many, so that memory is bounded."""
+        while True:
+            await asyncio.sleep(self._live_interval_s)
+            if self.progress.warming or not self._lanes:
+                continue
+            self._live.append(LiveSample(self._client.now_s(), self._live_lanes, self._client.in_flight))
+            if len(self._live) >= 4096:
+                del self._live[::2]
+                self._live_interval_s *= 2
 
     async def _report(self, on_progress: Callable[[ProgressSnapshot], None]) -> None:
         while True:
@@ -315,9 +456,16 @@ class _ClosedLoop:
             await asyncio.sleep(PROGRESS_INTERVAL_S)
 
     def _snapshot(self) -> ProgressSnapshot:
-        return self._progress.snapshot(self._client.now_s() - self._started_s, self._client.in_flight)
+        elapsed_s = max(0.0, self._client.now_s() - self._started_s)
+        return self.progress.snapshot(elapsed_s, self._client.in_flight)
 
 
-def _wake(pause: asyncio.Future[None]) -> None:
-    if not pause.done():
-        pause.set_result(None)
+def _skipped_turns(session: Session, start: TreeStart) -> int:
+    """Turns of the tree before its t*."""
+    skipped = 0
+    for name, turns in session.streams():
+        if name in start.over:
+            skipped += len(turns)
+        elif name in start.streams:
+            skipped += start.streams[name].first_turn
+    return skipped

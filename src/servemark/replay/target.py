@@ -153,6 +153,7 @@ class ChatRequest:
     tools: bytes | None = None
     agent: str | None = None
     parent: str | None = None
+    process: int | None = None
 
     def new_record(self) -> RequestRecord:
         """The record of this request before anything has happened: outcome `cancelled`, no times."""
@@ -167,6 +168,7 @@ class ChatRequest:
             expected_input_tokens=self.expected_input_tokens,
             agent=self.agent,
             parent=self.parent,
+            process=self.process,
         )
 
 

@@ -12,12 +12,13 @@ from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.request import DEFINITIONS_ID
 from servemark.replay.record import RECORD_SCHEMA, RequestRecord
 from servemark.results import measures
-from servemark.results.doubts import Facts, counters_went_back, doubts, is_client_limited
+from servemark.results.doubts import Facts, counters_went_back, cpu_share, doubts, is_client_limited
 from servemark.results.row import (
     ROW_SCHEMA,
     CacheFigures,
     ClientHealth,
     Counts,
+    ReplayFigures,
     ResultRow,
     RunStatus,
 )
@@ -35,6 +36,10 @@ class LoopFigures:
     clock_jump_s: float | None = None
     """Largest step of the wall clock against the monotonic one; None when it stayed within its tolerance."""
     loop_lag_max_s: float | None = None
+    cpu_share_max: float | None = None
+    lag_p99_worst_s: float | None = None
+    """Of the process with the largest; None where there is one process."""
+    kernel_drops: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class RowInputs:
     observed: Mapping[str, object]
     workload: Mapping[str, object]
     cache_state: Mapping[str, object]
-    gpus_deployed: int
+    gpus_deployed: int | None
     planned_requests: int
     """Requests of the measured window, written down before the run."""
     records: Sequence[RequestRecord]
@@ -78,6 +83,7 @@ class RowInputs:
     files: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     versions: Mapping[str, object] = field(default_factory=dict)
     status: RunStatus = "complete"
+    replayed: ReplayFigures | None = None
 
 
 def counts_of(records: Sequence[RequestRecord], planned: int) -> Counts:
@@ -134,12 +140,16 @@ def _observed(inputs: RowInputs) -> dict[str, object]:
 def _facts(inputs: RowInputs) -> Facts:
     """The figures of the measured window."""
     measured, ok = measures.measured(inputs.records), measures.only_ok(inputs.records)
-    window = measures.window_s(measured)
+    timed = None if inputs.replayed is None else inputs.replayed.window
+    window = measures.window_s(measured) if timed is None else timed.window_s
     mean_sessions, peak = measures.live_sessions(measured)
     loop = inputs.loop
     usage_share = measures.usage_cache_share(ok)
     engine_share = engine_cache_share(inputs.counters_before, inputs.counters_after)
-    limited = is_client_limited(loop.loop_lag_p99_s, loop.cpu_s, window)
+    worst_lag = loop.loop_lag_p99_s if loop.lag_p99_worst_s is None else loop.lag_p99_worst_s
+    several = inputs.replayed is not None and len(inputs.replayed.processes) > 1
+    share = loop.cpu_share_max if several else cpu_share(loop.cpu_s, window)
+    limited = is_client_limited(worst_lag, share)
     return Facts(
         concurrency=inputs.concurrency,
         counts=counts_of(measured, inputs.planned_requests),
@@ -163,7 +173,10 @@ def _facts(inputs: RowInputs) -> Facts:
             loop.chunks,
             limited,
             loop.loop_lag_max_s,
+            loop.cpu_share_max,
+            None if loop.kernel_drops is None else dict(loop.kernel_drops),
         ),
+        replayed=inputs.replayed,
         evals=tuple(inputs.evals),
         expected_evals=tuple(inputs.expected_evals),
         other_runs=tuple(inputs.other_runs),
@@ -202,11 +215,7 @@ def build_row(inputs: RowInputs) -> ResultRow:
         gpus_deployed=inputs.gpus_deployed,
         counts=facts.counts,
         window_s=facts.window_s,
-        tokens={
-            "input": measures.token_sum(facts.ok, "input_tokens"),
-            "output": measures.token_sum(facts.ok, "output_tokens"),
-            "cached": measures.token_sum(facts.ok, "cached_tokens"),
-        },
+        tokens=measures.row_tokens(facts.ok, None if inputs.replayed is None else inputs.replayed.window),
         distributions=facts.distributions,
         stalls=facts.stalls,
         achieved_concurrency=facts.achieved_concurrency,
@@ -222,4 +231,5 @@ def build_row(inputs: RowInputs) -> ResultRow:
             "row_schema": ROW_SCHEMA,
             "record_schema": RECORD_SCHEMA,
         },
+        replayed=inputs.replayed,
     )

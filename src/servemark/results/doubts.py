@@ -15,7 +15,7 @@ from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.percentiles import Distribution
 from servemark.metrics.request import first_chunk_tokens
 from servemark.replay.record import RequestRecord
-from servemark.results.row import CacheFigures, ClientHealth, Counts, Warned
+from servemark.results.row import CacheFigures, ClientHealth, Counts, ReplayFigures, Warned
 
 LOOP_LAG_LIMIT_S = 0.005
 PAUSE_LIMIT_S = 1.0
@@ -29,6 +29,8 @@ TEMPLATE_TOKENS_PER_TURN = 16
 """What a chat template may add to the prompt: a fixed part, and two messages' markers for each turn."""
 CACHE_TOLERANCE = 0.03
 CONCURRENCY_SHARE = 0.8
+DISPATCH_LIMIT_S = 0.005
+"""Sends of an open loop later than this at p99 are said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Facts:
     raw_usage_share: float | None
     """The cache shares before they are checked to be shares at all."""
     raw_engine_share: float | None
+    replayed: ReplayFigures | None = None
 
 
 def _percent(share: float) -> float:
@@ -67,10 +70,9 @@ def cpu_share(cpu_s: float, window_s: float | None) -> float | None:
     return cpu_s / window_s if window_s else None
 
 
-def is_client_limited(lag_p99_s: float | None, cpu_s: float, window_s: float | None) -> bool:
+def is_client_limited(lag_p99_s: float | None, share: float | None) -> bool:
     """True when the client's own loop was late or its core nearly full, so that it may have slowed the
     numbers."""
-    share = cpu_share(cpu_s, window_s)
     return (lag_p99_s or 0.0) > LOOP_LAG_LIMIT_S or (share or 0.0) > CPU_SHARE_LIMIT
 
 
@@ -78,8 +80,12 @@ def client_limited(facts: Facts) -> Warned | None:
     """The client was busy enough to have slowed what it measured."""
     if not facts.client.limited:
         return None
-    lag = facts.client.loop_lag_p99_s
-    share = cpu_share(facts.client.cpu_s, facts.window_s)
+    processes = facts.replayed.processes if facts.replayed is not None else ()
+    lags = [p["lag_p99_s"] for p in processes if isinstance(p.get("lag_p99_s"), float)]
+    lag = max((float(str(each)) for each in lags), default=facts.client.loop_lag_p99_s)
+    share = (
+        cpu_share(facts.client.cpu_s, facts.window_s) if len(processes) < 2 else facts.client.cpu_share_max
+    )
     return Warned(
         "client_limited",
         {
@@ -269,6 +275,8 @@ def stalls_seen(facts: Facts) -> Warned | None:
 def concurrency_not_reached(facts: Facts) -> Warned | None:
     """The asked number of live sessions was never or hardly there."""
     mean = facts.achieved_concurrency
+    if facts.replayed is not None and facts.replayed.mode == "open":
+        return None  # it asks for none
     if mean is None or (
         facts.peak_sessions >= facts.concurrency and mean >= CONCURRENCY_SHARE * facts.concurrency
     ):
@@ -298,10 +306,68 @@ def engine_restarted(facts: Facts) -> Warned | None:
     return Warned("engine_restarted", {"times": facts.engine_restarts or 1})
 
 
+def replay_invalid(facts: Facts) -> Warned | None:
+    """The run broke a rule of the profile that it was asked to follow."""
+    if facts.replayed is None or not facts.replayed.invalid:
+        return None
+    rules = ", ".join(each.code for each in facts.replayed.invalid)
+    return Warned("replay_invalid", {"profile": facts.replayed.profile or "—", "rules": rules})
+
+
+def process_lost(facts: Facts) -> Warned | None:
+    """A client process ended without a word: its lanes fell silent in the middle."""
+    if facts.replayed is None:
+        return None
+    lost = [str(p.get("process")) for p in facts.replayed.processes if p.get("lost")]
+    if not lost:
+        return None
+    return Warned("process_lost", {"lost": ", ".join(lost), "n": len(facts.replayed.processes)})
+
+
+def kernel_dropped(facts: Facts) -> Warned | None:
+    """The kernel dropped received bytes for want of buffer space: they came again later, as if the server had
+    been slow."""
+    drops = {name: n for name, n in (facts.client.kernel_drops or {}).items() if n > 0}
+    if not drops:
+        return None
+    return Warned("kernel_dropped", {"counters": ", ".join(f"{k}={n}" for k, n in sorted(drops.items()))})
+
+
+def dispatch_late(facts: Facts) -> Warned | None:
+    """An open loop that could not send on time did not put the asked load on the server."""
+    lateness = facts.distributions.get("send_lateness_s")
+    if facts.replayed is None or facts.replayed.mode != "open" or lateness is None:
+        return None
+    if lateness.p99 <= DISPATCH_LIMIT_S:
+        return None
+    limit_ms = round(1e3 * DISPATCH_LIMIT_S, 1)
+    return Warned("dispatch_late", {"lag_ms": round(1e3 * lateness.p99, 2), "limit_ms": limit_ms})
+
+
+def held_by_cap(facts: Facts) -> Warned | None:
+    """The cap on requests in flight held requests back: the loop was not open then."""
+    if facts.replayed is None or not facts.replayed.held_by_cap:
+        return None
+    return Warned("held_by_cap", {"held": facts.replayed.held_by_cap, "n": len(facts.measured)})
+
+
+def cut_off(facts: Facts) -> Warned | None:
+    """Requests that were given up at the end of a grace."""
+    if facts.replayed is None or not (facts.replayed.cut_off or facts.replayed.warmup_cut_off):
+        return None
+    return Warned("cut_off", {"n": len(facts.replayed.cut_off), "warmup": len(facts.replayed.warmup_cut_off)})
+
+
 DOUBTS: tuple[Callable[[Facts], Warned | None], ...] = (
     engine_restarted,
+    replay_invalid,
+    process_lost,
     client_paused,
     client_limited,
+    kernel_dropped,
+    dispatch_late,
+    held_by_cap,
+    cut_off,
     failed_requests,
     few_requests,
     concurrency_not_reached,

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from servemark.metrics import request as formulas
-from servemark.metrics.percentiles import Distribution
+from servemark.metrics.percentiles import PERCENTILES, Distribution, rank
 from servemark.replay.record import RequestRecord
+from servemark.results.row import Slo, WindowTokens
 
 
 def _one(value: float | None) -> list[float]:
@@ -24,6 +25,9 @@ VALUES: Mapping[str, Callable[[RequestRecord], list[float]]] = {
     "itl_s": lambda r: formulas.itl_s(r) or [],
     "chunk_gap_s": formulas.chunk_gaps_s,
     "e2el_s": lambda r: _one(formulas.e2el_s(r)),
+    "e2el_per_token_s": lambda r: _one(formulas.e2el_per_token_s(r)),
+    "ttft_intended_s": lambda r: _one(formulas.ttft_intended_s(r)),
+    "e2el_intended_s": lambda r: _one(formulas.e2el_intended_s(r)),
     "connect_s": lambda r: _one(r.connect_s),
     "send_lateness_s": lambda r: _one(formulas.send_lateness_s(r)),
     "input_tokens": lambda r: _one(r.input_tokens),
@@ -129,3 +133,80 @@ def usage_cache_share(ok: Sequence[RequestRecord]) -> float | None:
     unknown."""
     cached, prompt = token_sum(ok, "cached_tokens"), token_sum(ok, "input_tokens")
     return cached / prompt if cached is not None and prompt else None
+
+
+def tokens_inside(records: Sequence[RequestRecord], start_s: float, end_s: float) -> WindowTokens:
+    """Tokens received within a window, whatever became of their requests.
+
+    Output tokens: by content event where the server counts them by event, else spread evenly over the reply's
+    events; a reply that was cut off before its usage came counts one token an event. Input tokens: those of
+    prompts whose first content came inside, since a prompt is worked off by then; for a reply cut off before
+    its usage came they are the workload's own count.
+    """
+    output = 0.0
+    inputs: list[int | None] = []
+    for record in records:
+        inside = [start_s <= at <= end_s for at in record.chunk_s]
+        if not any(inside):
+            continue
+        if record.chunk_tokens is not None:
+            output += sum(n for n, counts in zip(record.chunk_tokens, inside, strict=True) if counts)
+        elif record.output_tokens is not None and record.outcome == "ok":
+            output += record.output_tokens * sum(inside) / len(inside)
+        else:
+            output += sum(inside)
+        if inside[0]:
+            known = record.input_tokens
+            inputs.append(record.expected_input_tokens if known is None else known)
+    some = [tokens for tokens in inputs if tokens is not None]
+    whole = sum(some) if len(some) == len(inputs) else None
+    return WindowTokens(start_s, end_s, end_s - start_s, whole, round(output))
+
+
+WITH_FAILURES = ("ttft_s", "e2el_s", "ttft_intended_s", "e2el_intended_s")
+
+
+def with_failures(records: Sequence[RequestRecord]) -> dict[str, dict[str, float | None]]:
+    """Percentiles of latencies in which each failed request (error, timeout, incomplete) counts as infinite:
+    otherwise the worst replies would leave the tail by failing. None stands for infinite. Requests that this
+    client cut off count neither way."""
+    failed = sum(r.outcome in ("error", "timeout", "incomplete") for r in records)
+    ok = only_ok(records)
+    found: dict[str, dict[str, float | None]] = {}
+    for metric in WITH_FAILURES:
+        values = sorted(value for record in ok for value in VALUES[metric](record))
+        n = len(values) + failed
+        if not n:
+            continue
+        places = {f"p{q}": rank(n, q) for q in PERCENTILES}
+        found[metric] = {
+            name: values[place] if place < len(values) else None for name, place in places.items()
+        } | {"n": n}
+    return found
+
+
+def meets(record: RequestRecord, limits: Mapping[str, float]) -> bool:
+    """Did this request end well and within every limit? A reply of one token has no TPOT, and meets any."""
+    if record.outcome != "ok":
+        return False
+    for metric, limit in limits.items():
+        values = VALUES[metric](record)
+        if not values and metric in ("tpot_s", "itl_s", "chunk_gap_s") and (record.output_tokens or 0) <= 1:
+            continue
+        if not values or max(values) > limit:
+            return False
+    return True
+
+
+def slo_of(records: Sequence[RequestRecord], limits: Mapping[str, float]) -> Slo:
+    """How many measured requests met the limits, of all that were not cut off by this client."""
+    ended = [record for record in records if record.outcome != "cancelled"]
+    return Slo(dict(limits), sum(meets(record, limits) for record in ended), len(ended))
+
+
+def row_tokens(ok: Sequence[RequestRecord], window: WindowTokens | None) -> dict[str, int | None]:
+    """The row's token sums: over ok requests, or of what was received inside a window that ends by time."""
+    sums = {name: token_sum(ok, f"{name}_tokens") for name in ("input", "output", "cached")}
+    if window is not None:
+        sums |= {"input": window.input_tokens, "output": window.output_tokens}
+    return sums

@@ -16,7 +16,7 @@ from servemark.metrics.derive import Row, field_value
 from servemark.replay.record import RequestRecord
 from servemark.replay.records_io import read_records
 from servemark.results import measures
-from servemark.results.row import ResultRow
+from servemark.results.row import ResultRow, WindowTokens
 from servemark.results.serialize import EVALS_NAME, REQUESTS_NAME, row_to_json
 
 
@@ -83,17 +83,33 @@ def _scores(tasks: Sequence[TaskOutcome]) -> list[dict[str, Any]]:
     return found
 
 
+def _inside(raw: Raw, which: str) -> WindowTokens | None:
+    """Tokens within a window of the row, counted again; only its two moments are taken from the row."""
+    start = field_value(raw.stored, f"replayed.{which}.start_s")
+    end = field_value(raw.stored, f"replayed.{which}.end_s")
+    return None if start is None or end is None else measures.tokens_inside(raw.measured, start, end)
+
+
+def _slo(raw: Raw) -> dict[str, Any] | None:
+    """Good requests by the row's limits, counted again."""
+    replay = raw.stored.get("replayed")
+    asked = replay.get("slo") if isinstance(replay, dict) else None
+    if not isinstance(asked, dict):
+        return None
+    return asdict(measures.slo_of(raw.measured, asked["limits"]))
+
+
 def rebuild(raw: Raw) -> dict[str, Any]:
     """A row-shaped mapping made from raw files alone; only the number of GPUs is taken from the stored
     row."""
+    timed, steady = _inside(raw, "window"), _inside(raw, "steady")
     outcomes = ("ok", "error", "timeout", "incomplete", "cancelled")
     return {
         "gpus_deployed": raw.stored.get("gpus_deployed"),
         "distributions": {name: asdict(each) for name, each in measures.distributions(raw.ok).items()},
-        "window_s": measures.window_s(raw.measured),
-        "tokens": {
-            name: measures.token_sum(raw.ok, f"{name}_tokens") for name in ("input", "output", "cached")
-        },
+        "window_s": measures.window_s(raw.measured) if timed is None else timed.window_s,
+        "tokens": measures.row_tokens(raw.ok, timed),
+        "replayed": {"steady": None if steady is None else asdict(steady), "slo": _slo(raw)},
         "counts": {name: sum(record.outcome == name for record in raw.measured) for name in outcomes},
         "stalls": sum(measures.stalls_of(record) for record in raw.ok),
         "achieved_concurrency": measures.live_sessions(raw.measured)[0],

@@ -55,6 +55,10 @@ class ClientHealth:
     limited: bool
     loop_lag_max_s: float | None = None
     """The longest time that the client itself stood still; None in rows from before it was kept."""
+    cpu_share_max: float | None = None
+    """Largest share of one core that any client process used within a second."""
+    kernel_drops: dict[str, int] | None = None
+    """Rise of the kernel's counters of dropped received bytes; None where they cannot be read."""
 
     @property
     def cpu_us_per_chunk(self) -> float | None:
@@ -72,6 +76,57 @@ class Counts:
     timeout: int
     incomplete: int
     cancelled: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTokens:
+    """Tokens that were received between two moments of the client's clock, partial replies included; None
+    where a part cannot be known."""
+
+    start_s: float
+    end_s: float
+    window_s: float
+    input_tokens: int | None
+    output_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """Service-level objective: metric id -> limit. `good` of `ended` measured requests met all limits."""
+
+    limits: dict[str, float]
+    good: int
+    ended: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayFigures:
+    """How the workload was replayed, and what the replay tells beside its records. Times are seconds on the
+    client's clock. Rows of unlike `semantics` are not comparable.
+
+    `window` is given where the window ends by time: tokens inside it count for throughput. `with_failures`:
+    metric id -> percentiles in which every failed request counts as infinitely slow; None is infinite.
+    `live` samples [moment, live session trees, requests in flight]. `shifts`: moves of waiting timers by idle
+    caps. `cut_off` and `warmup_cut_off`: ids of requests given up at the end of a grace.
+    """
+
+    semantics: str
+    mode: Literal["closed", "open"]
+    profile: str | None
+    options: dict[str, object]
+    max_in_flight: int
+    passes: int
+    window: WindowTokens | None
+    steady: WindowTokens | None
+    with_failures: dict[str, dict[str, float | None]]
+    slo: Slo | None
+    invalid: tuple[Warned, ...]
+    live: tuple[tuple[float, int, int], ...] = ()
+    shifts: tuple[dict[str, object], ...] = ()
+    cut_off: tuple[str, ...] = ()
+    warmup_cut_off: tuple[str, ...] = ()
+    held_by_cap: int = 0
+    processes: tuple[dict[str, object], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +154,8 @@ class ResultRow:
     """id, name, source, sessions, requests, input_tokens, output_tokens."""
     cache_state: dict[str, object]
     """{"kind": "marked"|"cold", "marker_scope": "session"|"request"|None}."""
-    gpus_deployed: int
+    gpus_deployed: int | None
+    """None where nobody said, as for a server that somebody else runs."""
     counts: Counts
     window_s: float | None
     """Last content or end - first start, of measured requests."""
@@ -125,3 +181,5 @@ class ResultRow:
     versions: dict[str, object]
     """servemark version, semantics id (metrics.request.DEFINITIONS_ID), schema numbers."""
     schema: int = ROW_SCHEMA
+    replayed: ReplayFigures | None = None
+    """None in rows from before it was kept."""

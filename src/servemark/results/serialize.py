@@ -115,7 +115,7 @@ def _impossible(row: ResultRow) -> str | None:
     if not 1 <= row.concurrency <= MAX_CONCURRENCY:
         return f"concurrency={row.concurrency}"
     counts: list[tuple[str, int]] = [
-        ("gpus_deployed", row.gpus_deployed),
+        ("gpus_deployed", row.gpus_deployed or 0),
         ("stalls", row.stalls),
         ("client.chunks", row.client.chunks),
     ]

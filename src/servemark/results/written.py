@@ -57,6 +57,15 @@ def _tpot(record: RequestRecord, which: int, lang: str | None) -> Written:
     return Written("chunk_s, output_tokens" + ("" if assumed else ", chunk_tokens[0]"), said)
 
 
+def _per_token(record: RequestRecord) -> Written:
+    whole = _difference("chunk_s[-1]", "start_s", record.chunk_s[-1], record.start_s)
+    value = formulas.e2el_per_token_s(record)
+    return Written(
+        f"{whole.field}, output_tokens",
+        f"({whole.text}) ÷ output_tokens {record.output_tokens} = {value or 0.0:.9f}",
+    )
+
+
 def _field(name: str) -> Callable[[RequestRecord, int, str | None], Written]:
     def write(record: RequestRecord, which: int, lang: str | None) -> Written:
         value = getattr(record, name)
@@ -69,6 +78,13 @@ _WRITERS: dict[str, Callable[[RequestRecord, int, str | None], Written]] = {
     "ttft_s": lambda r, which, lang: _difference("chunk_s[0]", "start_s", r.chunk_s[0], r.start_s),
     "ttfo_s": lambda r, which, lang: _difference("first_text_s", "start_s", r.first_text_s, r.start_s),
     "e2el_s": lambda r, which, lang: _difference("chunk_s[-1]", "start_s", r.chunk_s[-1], r.start_s),
+    "ttft_intended_s": lambda r, which, lang: _difference(
+        "chunk_s[0]", "intended_send_s", r.chunk_s[0], r.intended_send_s
+    ),
+    "e2el_intended_s": lambda r, which, lang: _difference(
+        "chunk_s[-1]", "intended_send_s", r.chunk_s[-1], r.intended_send_s
+    ),
+    "e2el_per_token_s": lambda r, which, lang: _per_token(r),
     "send_lateness_s": lambda r, which, lang: _difference(
         "start_s", "intended_send_s", r.start_s, r.intended_send_s
     ),

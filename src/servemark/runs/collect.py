@@ -16,9 +16,11 @@ from servemark.base.home import Home
 from servemark.evals.io import write_evals
 from servemark.launch.engines.protocol import EngineIdentity
 from servemark.plan.points import Point
+from servemark.replay.outcome import ReplayOutcome
 from servemark.replay.record import RequestRecord
 from servemark.replay.records_io import read_records
 from servemark.results.build import LoopFigures, RowInputs, build_row
+from servemark.results.replay_figures import replay_figures
 from servemark.results.row import ResultRow
 from servemark.results.serialize import encode_result, write_result
 from servemark.runs.deploy import LiveEngine
@@ -144,7 +146,8 @@ def finish(  # noqa: PLR0917 - all that a row is made from
         gpus_deployed=request.choice.deployment.gpus_total,
         planned_requests=request.workload.requests,
         records=records,
-        loop=_loop_figures(measured, records),
+        loop=loop_figures(measured.loop, records, measured.clock_jump_s),
+        replayed=replay_figures(measured.loop, records),
         counters_before=measured.counters_before,
         counters_after=measured.counters_after,
         theoretical=theory.tokens,
@@ -161,18 +164,22 @@ def finish(  # noqa: PLR0917 - all that a row is made from
     return row
 
 
-def _loop_figures(measured: Measured, records: Sequence[RequestRecord]) -> LoopFigures:
+def loop_figures(
+    outcome: ReplayOutcome, records: Sequence[RequestRecord], clock_jump_s: float | None
+) -> LoopFigures:
     """The client's own state over the window."""
-    if measured.loop is None:
-        raise RuntimeError("the point was not measured")
-    health = measured.loop.health
+    health = outcome.health
+    lags = [p.lag_p99_s for p in outcome.processes if p.lag_p99_s is not None]
     return LoopFigures(
         cpu_s=health.cpu_s,
         chunks=sum(len(r.chunk_s) for r in records if r.phase == "measured"),
         loop_lag_p50_s=health.lag_p50_s,
         loop_lag_p99_s=health.lag_p99_s,
         loop_lag_max_s=health.lag_max_s,
-        clock_jump_s=measured.clock_jump_s,
+        clock_jump_s=clock_jump_s,
+        cpu_share_max=health.cpu_share_max,
+        lag_p99_worst_s=max(lags, default=None),
+        kernel_drops=health.kernel_drops,
     )
 
 

@@ -14,8 +14,10 @@ from servemark.evals.runner import EvalSample, TaskOutcome, run_task
 from servemark.evals.tasks import EvalPrompt, EvalTask
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.replay.client import ChatRequest, Client, Target, run
-from servemark.replay.loop import LoopOutcome, LoopPlan, StopSignal, run_closed_loop
+from servemark.replay.outcome import ReplayOutcome
 from servemark.replay.record import RequestRecord
+from servemark.replay.run import LoopPlan, replay
+from servemark.replay.stop import StopSignal
 from servemark.runs.deploy import LiveEngine
 from servemark.runs.interrupts import Interrupts
 from servemark.runs.request import LineRequest
@@ -29,7 +31,7 @@ WATCH_S = 0.1
 class Measured:
     """What one point gave. Clocks: wall and monotonic seconds at both ends, to notice a jump."""
 
-    loop: LoopOutcome | None = None
+    loop: ReplayOutcome | None = None
     evals: list[TaskOutcome] = field(default_factory=list)
     counters_before: EngineCounters | None = None
     counters_after: EngineCounters | None = None
@@ -137,7 +139,7 @@ async def _window(
         cache_bust=job.request.cache_bust,
         marker_salt=job.marker_salt,
     )
-    out.loop = await run_closed_loop(plan, client, job.text, sink, stop, job.view.progress)
+    out.loop = await replay(plan, client, job.text, sink, stop, job.view.progress)
     out.wall_end, out.mono_end = job.wall(), time.monotonic()
     out.phases_s["replay"] = out.mono_end - out.mono_start
     if stop.mode is None:  # an engine that died or hangs has nothing to say
