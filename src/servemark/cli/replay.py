@@ -1,0 +1,141 @@
+"""`servemark replay --url URL WORKLOAD`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from servemark.base.errors import input_error
+from servemark.base.home import Home
+from servemark.base.messages import text
+from servemark.cli.options import Finite, Verb, common
+
+if TYPE_CHECKING:
+    from servemark.replay.profiles import Profile
+
+
+@click.command(cls=Verb)
+@click.argument("workload")
+@click.option("--url", required=True, metavar="URL", help="cli.replay.option.url")
+@click.option("--model", metavar="M", help="cli.replay.option.model")
+@click.option("--profile", default="plain", metavar="NAME", help="cli.replay.option.profile")
+@click.option(
+    "--concurrency", type=click.IntRange(1, 1_000_000), default=1, help="cli.replay.option.concurrency"
+)
+@click.option("--arrivals", metavar="LAW", help="cli.replay.option.arrivals")
+@click.option("--duration", type=Finite(0, min_open=True), metavar="S", help="cli.replay.option.duration")
+@click.option("--requests", type=click.IntRange(1), metavar="N", help="cli.replay.option.requests")
+@click.option("--grace", type=Finite(0), metavar="S", help="cli.replay.option.grace")
+@click.option("--max-in-flight", type=click.IntRange(1), metavar="N", help="cli.replay.option.max_in_flight")
+@click.option("--processes", default="auto", metavar="N", help="cli.replay.option.processes")
+@click.option("--replies", type=click.Choice(["recorded", "live"]), help="cli.replay.option.replies")
+@click.option(
+    "--cache-bust", type=click.Choice(["none", "session", "request"]), help="cli.run.option.cache_bust"
+)
+@click.option("--sessions", type=click.IntRange(1), metavar="N", help="cli.replay.option.sessions")
+@click.option(
+    "--scale-lengths", type=Finite(0, 100, min_open=True), default=1.0, help="cli.run.option.scale_lengths"
+)
+@click.option("--scale-think", type=Finite(0, 1000), default=1.0, help="cli.run.option.scale_think")
+@click.option("--gpus", type=click.IntRange(1), metavar="N", help="cli.replay.option.gpus")
+@click.option("--slo", metavar="LIMITS", help="cli.replay.option.slo")
+@click.option("--api-key-env", metavar="NAME", help="cli.replay.option.api_key_env")
+@click.option("--dry-run", is_flag=True, help="cli.run.option.dry_run")
+@common
+def replay(  # noqa: PLR0917 - one parameter an option
+    workload: str, url: str, model: str | None, profile: str, concurrency: int, arrivals: str | None,
+    duration: float | None, requests: int | None, grace: float | None, max_in_flight: int | None,
+    processes: str, replies: str | None, cache_bust: str | None, sessions: int | None,
+    scale_lengths: float, scale_think: float, gpus: int | None, slo: str | None, api_key_env: str | None,
+    dry_run: bool, home: str | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Text comes from the catalogue."""
+    from servemark.replay.arrivals import parse_arrivals  # noqa: PLC0415 - --help must not import the client
+    from servemark.replay.processes import process_count  # noqa: PLC0415
+    from servemark.replay.profiles import find_profile  # noqa: PLC0415
+    from servemark.replay.target import Target  # noqa: PLC0415
+    from servemark.runs.replay_run import ReplayRequest, ask_model  # noqa: PLC0415
+    from servemark.traces.open import TraceOptions  # noqa: PLC0415
+
+    chosen = _changed(find_profile(profile), duration, requests, grace, replies, cache_bust)
+    law = None if arrivals is None else parse_arrivals(arrivals, chosen.seed)
+    if law is not None and chosen.replies == "live":
+        raise input_error("replay.open_live")
+    streams = concurrency if law is None else max_in_flight or max(1, int(max(law.rate, law.end_rate)))
+    request = ReplayRequest(
+        target=Target(url, model or ask_model(url), api_key_env=api_key_env),
+        spec=workload,
+        trace=TraceOptions(sessions=sessions, scale_lengths=scale_lengths, think_scale=scale_think),
+        profile=chosen,
+        concurrency=concurrency,
+        arrivals=law,
+        max_requests=requests,
+        max_in_flight=max_in_flight,
+        processes=process_count(processes, streams),
+        gpus=gpus,
+        limits=_limits(slo),
+        command=("servemark", *sys.argv[1:]),
+    )
+    if dry_run:
+        from servemark.traces.describe import describe  # noqa: PLC0415
+        from servemark.traces.open import open_workload  # noqa: PLC0415
+
+        facts = {"url": url, "model": request.target.model, "options": request.options()}
+        facts["workload"] = describe(open_workload(workload, request.trace))
+        click.echo(json.dumps(facts, ensure_ascii=False, indent=None if as_json else 1))
+        return 0
+    return _run(request, Home.resolve(home), as_json)
+
+
+def _run(request: object, home: Home, as_json: bool) -> int:
+    from servemark.cli.replay_view import ReplayView, print_replay  # noqa: PLC0415
+    from servemark.results.serialize import signed_json  # noqa: PLC0415
+    from servemark.runs.replay_run import ReplayRequest, run_replay  # noqa: PLC0415
+
+    if not isinstance(request, ReplayRequest):
+        raise TypeError(type(request).__name__)
+    with ReplayView() as view:
+        result = run_replay(request, home, view.progress if view.shown else None)
+    if result.store_error is not None:
+        click.echo(text("runs.not_stored", None, reason=result.store_error.what()), err=True)
+    if as_json:
+        click.echo(json.dumps(signed_json(result.row), ensure_ascii=False))
+    else:
+        print_replay(result)
+    return 0 if result.row.status == "complete" else 1
+
+
+def _changed(  # noqa: PLR0917 - one parameter an option
+    profile: Profile, duration: float | None, requests: int | None, grace: float | None,
+    replies: str | None, cache_bust: str | None,
+) -> Profile:  # fmt: skip
+    """The profile with what the command line says otherwise; a fixed count takes the place of a duration."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    changes: dict[str, object] = {}
+    if duration is not None or requests is not None:
+        changes["duration_s"] = duration
+    given = {"grace_s": grace, "replies": replies, "cache_bust": cache_bust}
+    changes |= {name: value for name, value in given.items() if value is not None}
+    return replace(profile, **changes)  # type: ignore[arg-type]  # click has checked them
+
+
+def _limits(slo: str | None) -> dict[str, float]:
+    """`ttft_s=2,tpot_s=0.05`. Raises ServemarkError (exit code 2) for another form or metric."""
+    from servemark.results.measures import VALUES  # noqa: PLC0415
+
+    limits: dict[str, float] = {}
+    for part in (slo or "").split(",") if slo else ():
+        name, _, value = part.strip().partition("=")
+        known = [each for each in VALUES if each.endswith("_s")]
+        try:
+            limit = float(value)
+        except ValueError:
+            limit = -1.0
+        if name not in known or not 0 < limit < float("inf"):
+            raise input_error("cli.replay.bad_slo", part=part[:40], known=", ".join(known))
+        limits[name] = limit
+    return limits

@@ -1,0 +1,328 @@
+"""One replay against a server that somebody else runs: folder, replay, row, store; as `line` does for an arm."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+
+from servemark.base.canonical import content_hash
+from servemark.base.errors import Layer, ServemarkError
+from servemark.base.home import Home
+from servemark.launch.engines.embedded import tokenize
+from servemark.launch.engines.openai_probe import served_models
+from servemark.launch.http_probe import ProbeError
+from servemark.replay.arrivals import Arrivals
+from servemark.replay.client import Client, run
+from servemark.replay.loop import LoopPlan, Shard
+from servemark.replay.merging import merge_records
+from servemark.replay.open_loop import OpenPlan
+from servemark.replay.outcome import ReplayOutcome
+from servemark.replay.processes import ProcessReplay
+from servemark.replay.profiles import SEMANTICS_ID, Profile
+from servemark.replay.progress import ProgressSnapshot
+from servemark.replay.records_io import RecordWriter, read_records
+from servemark.replay.run import ReplayPlan, replay
+from servemark.replay.shard_process import ShardJob
+from servemark.replay.stop import StopSignal
+from servemark.replay.target import Target
+from servemark.results.build import RowInputs, build_row
+from servemark.results.replay_figures import replay_figures
+from servemark.results.row import ResultRow
+from servemark.results.serialize import write_result
+from servemark.runs.collect import hashes, ingest, loop_figures
+from servemark.runs.folder import RunFolder
+from servemark.runs.host import host_facts, package_versions, versions
+from servemark.runs.manifest import new_line_id, run_id, utc_now
+from servemark.traces.describe import describe
+from servemark.traces.open import TraceOptions, open_workload
+from servemark.traces.text import TextMaker, build_word_table, candidate_words
+from servemark.traces.theory import theoretical_hit
+from servemark.traces.types import Workload
+
+SUITE = "replay"
+TEXT_SEED = "servemark"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """What is to be replayed. `arrivals` None is a closed loop of `concurrency` live session trees. Profile
+    fields hold what the command line left or changed; `limits` is the service-level objective."""
+
+    target: Target
+    spec: str
+    trace: TraceOptions
+    profile: Profile
+    concurrency: int
+    arrivals: Arrivals | None
+    max_requests: int | None
+    max_in_flight: int | None
+    processes: int
+    gpus: int | None
+    limits: dict[str, float] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+
+    def options(self) -> dict[str, object]:
+        """Everything that shapes what is sent, JSON-ready; goes into manifest, identity and row."""
+        return {
+            "semantics": SEMANTICS_ID,
+            "profile": {k: v for k, v in asdict(self.profile).items() if k != "validity"},
+            "concurrency": self.concurrency if self.arrivals is None else None,
+            "arrivals": None if self.arrivals is None else str(self.arrivals),
+            "max_requests": self.max_requests,
+            "max_in_flight": self.max_in_flight,
+            "processes": self.processes,
+        }
+
+
+@dataclass(slots=True)
+class ReplayResult:
+    """A finished replay: its folder, its row, and why the store refused it, if it did."""
+
+    folder: Path
+    row: ResultRow
+    store_error: ServemarkError | None
+
+
+def ask_model(url: str) -> str:
+    """The one model that the server lists. Raises ServemarkError when it does not answer, or serves several."""
+    root = url.rstrip("/").removesuffix("/v1")
+    try:
+        found = served_models(root)
+    except (ProbeError, ValueError, ServemarkError) as error:
+        raise ServemarkError(
+            "runs.replay_no_models", Layer.ENGINE, url=root, reason=str(error)[:200]
+        ) from error
+    if len(found) != 1:
+        names = ", ".join(found[:8]) or "-"
+        raise ServemarkError(
+            "runs.replay_models", Layer.INPUT, exit_code=2, url=root, count=len(found), names=names
+        )
+    return found[0]
+
+
+def text_maker(url: str) -> tuple[TextMaker, bool]:
+    """(text of exact length by the server's /tokenize, True), or plain words of about that length, False."""
+    root = url.rstrip("/").removesuffix("/v1")
+    try:
+        return TextMaker(build_word_table(lambda said: tokenize(root, said)), TEXT_SEED), True
+    except (ServemarkError, ProbeError, ValueError):
+        return TextMaker(candidate_words(), TEXT_SEED), False
+
+
+def make_plan(request: ReplayRequest, salt: str, workload: Workload, shard: Shard) -> ReplayPlan:
+    """The plan of one process; picklable by `functools.partial`."""
+    profile = request.profile
+    if request.arrivals is not None:
+        return OpenPlan(
+            workload, request.arrivals, profile.cache_bust, salt, seed=profile.seed,
+            ignore_eos=profile.ignore_eos, stream=profile.stream, duration_s=profile.duration_s,
+            max_requests=request.max_requests, grace_s=profile.grace_s,
+            max_in_flight=request.max_in_flight, validity=profile.validity, shard=shard,
+        )  # fmt: skip
+    return LoopPlan(
+        workload, request.concurrency, profile.cache_bust, salt, seed=profile.seed,
+        ignore_eos=profile.ignore_eos, stream=profile.stream, replies=profile.replies,
+        duration_s=profile.duration_s, max_requests=request.max_requests, grace_s=profile.grace_s,
+        idle_caps=profile.idle_caps, start_share=profile.start_share, start_seed=profile.seed,
+        pressure_requests=profile.pressure_requests, warmup_grace_s=profile.warmup_grace_s,
+        validity=profile.validity, shard=shard,
+    )  # fmt: skip
+
+
+def run_replay(
+    request: ReplayRequest, home: Home, on_progress: Callable[[ProgressSnapshot], None] | None = None
+) -> ReplayResult:
+    """Replay and keep. Ctrl-C once drains and makes a partial result, twice gives up what is in flight.
+
+    Raises ServemarkError; the folder then says why there is no result.
+    """
+    workload = open_workload(request.spec, request.trace)
+    text, exact = text_maker(request.target.base_url)
+    line_id = new_line_id(request.target.model)
+    identity = _identity(request, workload)
+    name = run_id(line_id, request.concurrency)
+    started = utc_now()
+    manifest = _manifest(request, workload, identity, line_id, name, started)
+    stop = StopSignal()
+    with RunFolder.create(home.runs / name, manifest) as folder, _Signals(stop):
+        try:
+            begun = time.monotonic()
+            outcome = _replayed(request, workload, text, line_id, folder, stop, on_progress)
+            folder.release_reserve()
+            row = _row(request, workload, identity, manifest, outcome, folder, started, exact, begun)
+        except ServemarkError as error:
+            folder.fail(error, utc_now())
+            raise
+        except BaseException as error:
+            bug = ServemarkError("runs.bug", Layer.RESULTS, problem=f"{type(error).__name__}: {error}")
+            folder.fail(bug, utc_now())
+            raise
+        return ReplayResult(folder.path, row, ingest(home, row, folder.path))
+
+
+class _Signals:
+    """While inside, the first signal drains and the second ends now. Does nothing outside the main thread."""
+
+    def __init__(self, stop: StopSignal) -> None:
+        self._stop = stop
+        self._old: dict[int, object] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._old[number] = signal.signal(number, self._note)
+
+    def __exit__(self, *_: object) -> None:
+        for number, old in self._old.items():
+            signal.signal(number, old)  # type: ignore[arg-type]
+
+    def _note(self, *_: object) -> None:
+        self._stop.request("now" if self._stop.mode else "drain", "interrupt")
+
+
+def _replayed(  # noqa: PLR0917 - all that one replay needs
+    request: ReplayRequest,
+    workload: Workload,
+    text: TextMaker,
+    salt: str,
+    folder: RunFolder,
+    stop: StopSignal,
+    on_progress: Callable[[ProgressSnapshot], None] | None,
+) -> ReplayOutcome:
+    records = folder.file("requests.jsonl")
+    plan = make_plan(request, salt, workload, Shard())
+    if request.processes == 1:
+
+        async def here() -> ReplayOutcome:
+            with RecordWriter(records) as writer:
+                async with Client(request.target) as client:
+                    return await replay(plan, client, text, writer.write, stop, on_progress)
+
+        return run(here())
+    planned = (
+        plan.planned
+        if isinstance(plan, OpenPlan)
+        else (None if plan.duration_s is not None else plan.max_requests or workload.requests)
+    )
+    if isinstance(plan, LoopPlan) and plan.start_share is not None and plan.max_requests is None:
+        planned = None  # turns before the start points are left out: the shards count
+    job = ShardJob(
+        partial(open_workload, request.spec, request.trace),
+        partial(make_plan, request, salt),
+        request.target,
+        text,
+        time.monotonic_ns(),
+        request.concurrency,
+        planned,
+        request.profile.idle_caps.system_s if request.arrivals is None else None,
+        request.profile.duration_s,
+    )
+    parts = [folder.file(f"requests.{n}.jsonl") for n in range(request.processes)]
+    try:
+        return ProcessReplay(job, request.processes, parts.__getitem__, stop, on_progress).run()
+    finally:
+        merge_records(parts, records)
+
+
+def _identity(request: ReplayRequest, workload: Workload) -> dict[str, object]:
+    return {
+        "kind": "replay",
+        "model": request.target.model,
+        "url": request.target.base_url,
+        "scenario": {"dataset": workload.id, "name": workload.name, **request.options()},
+    }
+
+
+def _manifest(  # noqa: PLR0917 - written once
+    request: ReplayRequest,
+    workload: Workload,
+    identity: dict[str, object],
+    line_id: str,
+    name: str,
+    created: str,
+) -> dict[str, object]:
+    counted = request.profile.duration_s is None and request.max_requests is None
+    return {
+        "run_id": name,
+        "line_id": line_id,
+        "created_utc": created,
+        "suite": SUITE,
+        "arm": request.target.model,
+        "concurrency": request.concurrency,
+        "point_id": content_hash(identity, 16),
+        "series_id": content_hash({k: v for k, v in identity.items() if k != "url"}, 16),
+        "identity": identity,
+        "declared": {"model": request.target.model, "url": request.target.base_url, "gpus": request.gpus},
+        "workload": describe(workload),
+        "cache_state": {"kind": "marked", "marker_scope": request.profile.cache_bust},
+        "expected": {
+            "requests": workload.requests
+            if counted and request.profile.start_share is None
+            else request.max_requests,
+            "duration_s": request.profile.duration_s,
+            "evals": [],
+            "files": ["requests.jsonl", "result.json"],
+            "line_runs": [name],
+        },
+        "inputs": {},
+        "host": host_facts(),
+        "packages": package_versions(),
+        "versions": versions(),
+        "command": list(request.command),
+        "pid": os.getpid(),
+    }
+
+
+def _row(  # noqa: PLR0917 - all that a row is made from
+    request: ReplayRequest,
+    workload: Workload,
+    identity: dict[str, object],
+    manifest: dict[str, object],
+    outcome: ReplayOutcome,
+    folder: RunFolder,
+    started: str,
+    exact: bool,
+    begun: float,
+) -> ResultRow:
+    records = [record for _, record in read_records(folder.file("requests.jsonl"))]
+    if not any(r.phase == "measured" and r.outcome == "ok" for r in records):
+        bad = next((r for r in reversed(records) if r.outcome != "ok"), None)
+        raise ServemarkError(
+            "runs.replay_none_answered", Layer.ENGINE, count=len(records),
+            outcome=bad.outcome if bad else "-", kind=(bad.error_kind if bad else None) or "-",
+            detail=((bad.error_detail if bad else None) or "-")[:200],
+        )  # fmt: skip
+    figures = replay_figures(
+        outcome, records, mode="closed" if request.arrivals is None else "open",
+        profile=request.profile.name, options=request.options(), limits=request.limits,
+        validity=request.profile.validity,
+    )  # fmt: skip
+    theory = theoretical_hit(workload, request.profile.cache_bust)
+    whole = request.profile.duration_s is None and request.max_requests is None
+    row = build_row(
+        RowInputs(
+            run_id=str(manifest["run_id"]), line_id=str(manifest["line_id"]),
+            point_id=str(manifest["point_id"]), series_id=str(manifest["series_id"]),
+            suite=SUITE, arm=request.target.model, concurrency=request.concurrency,
+            started_utc=started, finished_utc=utc_now(), identity=identity,
+            declared={"model": request.target.model, "url": request.target.base_url, "gpus": request.gpus},
+            observed={"host": host_facts(), "packages": package_versions(), "exact_text": exact},
+            workload=describe(workload),
+            cache_state={"kind": "marked", "marker_scope": request.profile.cache_bust},
+            gpus_deployed=request.gpus, planned_requests=outcome.planned, records=records,
+            loop=loop_figures(outcome, records, None),
+            theoretical=theory.tokens if whole else None,
+            theoretical_blocks=theory.blocks if whole else None,
+            phases_s={"replay": outcome.window_s, "warmup": max(0.0, time.monotonic() - begun - outcome.window_s)},
+            files=hashes(folder), versions=versions(),
+            status="partial" if outcome.partial else "complete", replayed=figures,
+        )
+    )  # fmt: skip
+    write_result(folder.file("result.json"), row)
+    return row
