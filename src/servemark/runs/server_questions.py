@@ -1,0 +1,98 @@
+"""What a server that somebody else runs can be asked beside the replay: its models, its tokenizer, its counters.
+
+Uses the replay's own target, so that TLS, the API key and the absence of proxies are the same; blocking, bounded in time
+and size. Nothing here is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+
+from servemark.base.errors import Layer, ServemarkError
+from servemark.base.printable import printable
+from servemark.replay.client import tls_context
+from servemark.replay.target import Target, read_api_key
+
+MAX_REPLY_BYTES = 8 << 20
+
+
+class NoAnswer(Exception):
+    """Refused, too slow, too long, or not what was asked for. The text is the technical reason, without secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The first endpoint of a target. Raises ServemarkError (layer input) for a key or certificate that cannot be used."""
+
+    root: str
+    headers: dict[str, str]
+    tls: ssl.SSLContext | None
+
+    @classmethod
+    def of(cls, target: Target) -> Server:
+        """`/v1` at the end of the URL belongs to the API, not to the server."""
+        root = target.base_url.rstrip("/").removesuffix("/v1")
+        headers = {"Accept-Encoding": "identity", **target.headers}
+        key = read_api_key(target)
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        return cls(root, headers, tls_context(target) if root.startswith("https:") else None)
+
+    def ask(self, path: str, body: object | None = None, timeout_s: float = 5.0) -> bytes:
+        """GET, or POST `body` as JSON. Raises NoAnswer for everything but a complete 200."""
+        data = None if body is None else json.dumps(body).encode("utf-8", "replace")
+        headers = self.headers if data is None else {**self.headers, "Content-Type": "application/json"}
+        request = urllib.request.Request(self.root + path, data=data, headers=headers)  # noqa: S310 - http(s) by Target
+        openers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirect()]
+        if self.tls is not None:
+            openers.append(urllib.request.HTTPSHandler(context=self.tls))
+        try:
+            with urllib.request.build_opener(*openers).open(request, timeout=timeout_s) as reply:
+                found: bytes = reply.read(MAX_REPLY_BYTES + 1)
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise NoAnswer(f"HTTP {error.code}") from None
+        except (OSError, ValueError) as error:
+            raise NoAnswer(printable(f"{type(error).__name__}: {error}")[:200]) from None
+        if len(found) > MAX_REPLY_BYTES:
+            raise NoAnswer("reply is too long")
+        return found
+
+    def ask_json(self, path: str, body: object | None = None, timeout_s: float = 5.0) -> object:
+        """The same, decoded."""
+        try:
+            return json.loads(self.ask(path, body, timeout_s))
+        except (ValueError, RecursionError):
+            raise NoAnswer("reply is not JSON") from None
+
+    def models(self) -> list[str]:
+        """Model ids that /v1/models lists."""
+        reply = self.ask_json("/v1/models")
+        data = reply.get("data") if isinstance(reply, dict) else None
+        if not isinstance(data, list):
+            raise NoAnswer("/v1/models has no list of models")
+        return [str(each["id"]) for each in data if isinstance(each, dict) and isinstance(each.get("id"), str)]
+
+    def only_model(self) -> str:
+        """The one model that it serves. Raises ServemarkError when it does not answer, or serves several."""
+        try:
+            found = self.models()
+        except NoAnswer as error:
+            raise ServemarkError("runs.replay_no_models", Layer.ENGINE, url=self.root, reason=str(error)) from error
+        if len(found) != 1:
+            names = ", ".join(found[:8]) or "-"
+            raise ServemarkError(
+                "runs.replay_models", Layer.INPUT, exit_code=2, url=self.root, count=len(found), names=names
+            )
+        return found[0]
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A key must not follow a redirect to another host."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Never."""
