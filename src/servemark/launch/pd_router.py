@@ -237,8 +237,14 @@ class Router:
                     return web.Response(body=data, headers={"Content-Type": kind})
                 answer = web.StreamResponse(headers={"Content-Type": kind, "Cache-Control": "no-cache"})
                 await answer.prepare(request)
+                rest = b""
                 async for chunk in reply.content.iter_any():
-                    await answer.write(with_cached_events(chunk, cached) if USAGE in chunk else chunk)
+                    # Whole lines go on at once; nobody can read a part of one.
+                    lines, newline, rest = (rest + chunk).rpartition(b"\n")
+                    if newline:
+                        await answer.write(with_cached_events(lines, cached) + newline)
+                if rest:
+                    await answer.write(rest)
                 await answer.write_eof()
                 return answer
         except (ClientError, OSError, TimeoutError) as error:
@@ -299,9 +305,11 @@ def with_cached(data: bytes, cached: int | None) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-def with_cached_events(chunk: bytes, cached: int | None) -> bytes:
-    """The same for the events of a chunk. An event that is cut by the chunk's end stays as it is."""
-    lines = chunk.split(b"\n")
+def with_cached_events(whole: bytes, cached: int | None) -> bytes:
+    """The same for the lines of a stream of events; the very same bytes where none tells a usage."""
+    if USAGE not in whole:
+        return whole
+    lines = whole.split(b"\n")
     for number, line in enumerate(lines):
         if line.startswith(b"data: {") and USAGE in line:
             lines[number] = b"data: " + with_cached(line[6:], cached)
