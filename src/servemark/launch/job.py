@@ -49,6 +49,7 @@ class PlannedStep:
     env: Mapping[str, str]
     gpus: tuple[int, ...]
     work_dir: Path
+    config_dir: Path
     log_path: Path
 
     def request(
@@ -93,6 +94,8 @@ class JobPlace:
     ports: Callable[[AllocatedNode, int], Sequence[int]]
     work_root: Path
     log_root: Path
+    front_log: Path | None = None
+    """The log of what takes requests; None: beside the others."""
     bind: Bind = "loopback"
     fixed_port: int | None = None
     model: str | None = None
@@ -116,6 +119,7 @@ def build_job(deployment: Deployment, where: JobPlace, *, run_id: str, served_na
         ports=where.ports,
         bind=where.bind,
         work_root=where.work_root,
+        config_root=where.log_root / "config",
         fixed_port=where.fixed_port,
         frontend=frontend_of(deployment),
     )
@@ -129,9 +133,10 @@ def build_job(deployment: Deployment, where: JobPlace, *, run_id: str, served_na
     front = rendered[0][1].probe
     router = _router(ctx, rendered)
     if router is not None:
-        work, log = where.work_root / "router", where.log_root / "router.log"
         env = {**_global_env(ctx), **router.env}
-        steps.append(PlannedStep("router", "router", "router", "router", 0, ctx.head, router, env, (), work, log))
+        steps.append(
+            _step(where, router, name="router", instance="router", stage="router", role="router", node=ctx.head, env=env)
+        )
         front = router.probe
     if front is None:
         raise input_error("launch.no_router", where=str(deployment.at), engine=deployment.engine)
@@ -219,15 +224,37 @@ def _services(ctx: JobContext, where: JobPlace) -> Iterator[PlannedStep]:
 def _service_step(
     ctx: JobContext, where: JobPlace, name: str, kind: str, process: PlannedProcess
 ) -> PlannedStep:
-    work, log = where.work_root / name, where.log_root / f"{name}.log"
-    return PlannedStep(name, name, "services", kind, 0, ctx.head, process, dict(process.env), (), work, log)
+    env = dict(process.env)
+    return _step(where, process, name=name, instance=name, stage="services", role=kind, node=ctx.head, env=env)
+
+
+def _step(
+    where: JobPlace,
+    process: PlannedProcess,
+    *,
+    name: str,
+    instance: str,
+    stage: Stage,
+    role: str,
+    node: AllocatedNode,
+    env: dict[str, str],
+    rank: int = 0,
+    gpus: tuple[int, ...] = (),
+) -> PlannedStep:
+    """A step with its folders and its log, all by its name."""
+    log = where.log_root / f"{name}.log"
+    if where.front_log is not None and (stage == "router" or role == "aggregated"):
+        log = where.front_log if rank == 0 and name in ("router", "aggregated-0") else log
+    work, config = where.work_root / name, where.log_root / "config" / name
+    return PlannedStep(name, instance, stage, role, rank, node, process, env, gpus, work, config, log)
 
 
 def _worker_place(worker: Placed, where: JobPlace) -> WorkerPlace:
     ranks = []
     for number, share in enumerate(worker.shares):
         name = worker.name if number == 0 else f"{worker.name}.{number}"
-        ranks.append(Rank(where.nodes[share.node], share.gpus, where.work_root / name))
+        folders = where.work_root / name, where.log_root / "config" / name
+        ranks.append(Rank(where.nodes[share.node], share.gpus, *folders))
     return WorkerPlace(worker.role, worker.index, tuple(ranks))
 
 
@@ -238,9 +265,17 @@ def _worker_steps(
         name = at.name if number == 0 else f"{at.name}.{number}"
         own = {} if ctx.deployment.engine in _LLAMACPP else at.role.env  # theirs has been checked by its adapter
         env = {**_global_env(ctx), **own, **process.env}
-        log = where.log_root / f"{name}.log"
-        yield PlannedStep(
-            name, at.name, "workers", at.role.role, number, rank.node, process, env, rank.gpus, rank.work_dir, log
+        yield _step(
+            where,
+            process,
+            name=name,
+            instance=at.name,
+            stage="workers",
+            role=at.role.role,
+            node=rank.node,
+            env=env,
+            rank=number,
+            gpus=rank.gpus,
         )
 
 

@@ -18,9 +18,9 @@ def frontend(ctx: JobContext) -> PlannedProcess:
     rest, ignored = flags({a.spelled: a.value for a in given.args.values()} if given else {}, _OWN)
     argv = ["python3", "-m", "dynamo.frontend", "--http-host", ctx.listen(ctx.head), "--http-port", str(port), *rest]
     env = {**plane_env(ctx), **(given.env if given else {})}
-    return PlannedProcess(
-        tuple(argv), env, probe=Probe(url(ctx.head, port), "/health", ctx.served_name), ignored=tuple(ignored)
-    )
+    workers = sum(role.workers for role in ctx.deployment.roles)
+    probe = Probe(url(ctx.head, port), "/health", ctx.served_name, workers)
+    return PlannedProcess(tuple(argv), env, probe=probe, ignored=tuple(ignored))
 
 
 def plane_env(ctx: JobContext) -> dict[str, str]:

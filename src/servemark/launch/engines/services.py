@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from pathlib import Path
 
 from servemark.base.errors import Layer, ServemarkError, input_error
@@ -72,7 +73,7 @@ def nats(ctx: JobContext, work_dir: Path, max_payload: int | None = None) -> Pla
         lines.append(f"max_payload: {max_payload}")
     ctx.services["nats"] = url(ctx.head, client).replace("http://", "nats://")
     return PlannedProcess(
-        ("nats-server", "-c", str(work_dir / "nats.conf")),
+        ("nats-server", "-c", str(ctx.config_root / work_dir.name / "nats.conf")),
         files={"nats.conf": "\n".join(lines) + "\n"},
         probe=Probe(url(ctx.head, monitor), "/healthz"),
     )
@@ -92,7 +93,7 @@ def _master(ctx: JobContext, given: Service, work_dir: Path) -> PlannedProcess:
     host = ctx.listen(ctx.head)
     rest, ignored = flags({a.spelled: a.value for a in given.args.values()}, _MASTER_OWN)
     words = _gflags(rest)
-    argv = ["mooncake_master", f"-rpc_port={rpc}", f"-rpc_address={host}", f"-metrics_port={metrics}"]
+    argv = [program("mooncake_master"), f"-rpc_port={rpc}", f"-rpc_address={host}", f"-metrics_port={metrics}"]
     argv += [f"-metrics_host={host}", "-enable_http_metadata_server=true", f"-http_metadata_server_port={metadata}"]
     argv += [f"-http_metadata_server_host={host}", *words]
     ctx.services[MASTER] = f"{ctx.head.address}:{rpc}"
@@ -102,6 +103,12 @@ def _master(ctx: JobContext, given: Service, work_dir: Path) -> PlannedProcess:
     if isinstance(config, dict):
         ctx.store_config = {**config, "master_server_address": ctx.services[MASTER]}
     return PlannedProcess(tuple(argv), probe=Probe(url(ctx.head, metrics), "/health"), ignored=tuple(ignored))
+
+
+def program(name: str) -> str:
+    """A program that a wheel has put beside this Python, by its path; else by its name alone, from the PATH."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else name
 
 
 def _gflags(words: list[str]) -> list[str]:
@@ -133,7 +140,7 @@ def store_env(ctx: JobContext, rank: Rank) -> dict[str, str]:
         "MOONCAKE_LOCAL_HOSTNAME": rank.node.address,
     }
     if ctx.store_config is not None:
-        env["MOONCAKE_CONFIG_PATH"] = str(rank.work_dir / "mooncake.json")
+        env["MOONCAKE_CONFIG_PATH"] = str(rank.config_dir / "mooncake.json")
     if ctx.bind == "loopback":
         env["MC_TCP_BIND_ADDRESS"] = rank.node.address
     return env

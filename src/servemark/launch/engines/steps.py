@@ -12,7 +12,7 @@ from servemark.base.errors import input_error
 from servemark.catalog.deployment import Deployment, RoleSpec
 from servemark.launch.allocation import AllocatedNode
 from servemark.launch.engines.openai_probe import serves_ours
-from servemark.launch.http_probe import ProbeError, fetch
+from servemark.launch.http_probe import ProbeError, fetch, fetch_json
 
 Bind = Literal["loopback", "node", "all"]
 """Where servers listen: this host only, the node's own address, or every interface (when a cluster says so)."""
@@ -25,15 +25,32 @@ class Probe:
     base_url: str
     path: str
     served_name: str | None = None
+    workers: int | None = None
+    """A Dynamo front end must know so many workers that generate."""
 
     def ready(self) -> bool:
         """Ask once, within a second. Raises ServemarkError (launch.other_server) for a foreign server."""
+        if self.served_name is not None and not serves_ours(self.base_url, self.served_name):
+            return False
+        if self.workers is not None:
+            return _dynamo_workers(self.base_url, self.path) >= self.workers
         if self.served_name is not None:
-            return serves_ours(self.base_url, self.served_name)
+            return True
         try:
             return fetch(self.base_url, self.path, timeout_s=1.0).status == 200
         except ProbeError:
             return False
+
+
+def _dynamo_workers(base_url: str, path: str) -> int:
+    """Instances of the endpoint `generate` in the front end's health report; 0 when it gives none."""
+    try:
+        body = fetch_json(base_url, path, timeout_s=1.0)
+    except ProbeError:
+        return 0
+    listed = body.get("instances") if isinstance(body, dict) else None
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    return sum(entry.get("endpoint") == "generate" for entry in entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +77,7 @@ class Rank:
     node: AllocatedNode
     gpus: tuple[int, ...]
     work_dir: Path
+    config_dir: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +111,8 @@ class JobContext:
     ports: Callable[[AllocatedNode, int], Sequence[int]]
     bind: Bind = "loopback"
     work_root: Path = field(default_factory=Path)
+    config_root: Path = field(default_factory=Path)
+    """Folders below: what a step writes while it runs, and settings that are written for it and kept."""
     fixed_port: int | None = None
     """The port of what takes requests, when somebody has chosen one."""
     services: dict[str, str] = field(default_factory=dict)

@@ -30,7 +30,7 @@ def worker(ctx: JobContext, place: WorkerPlace) -> list[PlannedProcess]:
     rank = place.ranks[0]
     behind_dynamo = ctx.frontend == "dynamo"
     settings, ignored = _settings(place)
-    path = str(rank.work_dir / SETTINGS)
+    path = str(rank.config_dir / SETTINGS)
     env: dict[str, str] = {}
     probe = None
     if behind_dynamo:
@@ -62,7 +62,7 @@ def router(ctx: JobContext, workers: list[tuple[WorkerPlace, PlannedProcess]]) -
         "context_servers": {"num_instances": len(hosts["prefill"]), "urls": hosts["prefill"]},
         "generation_servers": {"num_instances": len(hosts["decode"]), "urls": hosts["decode"]},
     }
-    path = str(ctx.work_root / "router" / SETTINGS)
+    path = str(ctx.config_root / "router" / SETTINGS)
     return PlannedProcess(
         ("trtllm-serve", "disaggregated", "-c", path),
         files={SETTINGS: yaml.safe_dump(config, sort_keys=False)},
