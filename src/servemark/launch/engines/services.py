@@ -57,8 +57,23 @@ def etcd(ctx: JobContext, work_dir: Path) -> PlannedProcess:
     own = f"http://127.0.0.1:{peer}"
     ctx.services["etcd"] = at
     return PlannedProcess(
-        ("etcd", "--data-dir", str(work_dir / "data"), "--listen-client-urls", listen, "--advertise-client-urls", at)
-        + ("--listen-peer-urls", own, "--initial-advertise-peer-urls", own, "--initial-cluster", f"default={own}"),
+        (
+            "etcd",
+            "--data-dir",
+            str(work_dir / "data"),
+            "--listen-client-urls",
+            listen,
+            "--advertise-client-urls",
+            at,
+        )
+        + (
+            "--listen-peer-urls",
+            own,
+            "--initial-advertise-peer-urls",
+            own,
+            "--initial-cluster",
+            f"default={own}",
+        ),
         probe=Probe(at, "/health"),
     )
 
@@ -93,8 +108,17 @@ def _master(ctx: JobContext, given: Service, work_dir: Path) -> PlannedProcess:
     host = ctx.listen(ctx.head)
     rest, ignored = flags({a.spelled: a.value for a in given.args.values()}, _MASTER_OWN)
     words = _gflags(rest)
-    argv = [program("mooncake_master"), f"-rpc_port={rpc}", f"-rpc_address={host}", f"-metrics_port={metrics}"]
-    argv += [f"-metrics_host={host}", "-enable_http_metadata_server=true", f"-http_metadata_server_port={metadata}"]
+    argv = [
+        program("mooncake_master"),
+        f"-rpc_port={rpc}",
+        f"-rpc_address={host}",
+        f"-metrics_port={metrics}",
+    ]
+    argv += [
+        f"-metrics_host={host}",
+        "-enable_http_metadata_server=true",
+        f"-http_metadata_server_port={metadata}",
+    ]
     argv += [f"-http_metadata_server_host={host}", *words]
     ctx.services[MASTER] = f"{ctx.head.address}:{rpc}"
     ctx.services["mooncake-metadata"] = f"{url(ctx.head, metadata)}/metadata"
@@ -125,7 +149,11 @@ def _gflags(words: list[str]) -> list[str]:
 def _command(ctx: JobContext, given: Service, work_dir: Path) -> PlannedProcess:
     """A bare command: `options.command` is its argv, a list of texts. No shell, ever."""
     words = given.options.get("command")
-    if not isinstance(words, list) or not words or not all(isinstance(w, str) and w and "\0" not in w for w in words):
+    if (
+        not isinstance(words, list)
+        or not words
+        or not all(isinstance(w, str) and w and "\0" not in w for w in words)
+    ):
         raise input_error("launch.command_list", where=str(given.at), name=given.name[:80])
     return PlannedProcess(tuple(words))
 
@@ -158,12 +186,12 @@ def store_settings(ctx: JobContext, where: str) -> dict[str, object]:
     for key, target in (("global_segment_size", "segment_bytes"), ("local_buffer_size", "buffer_bytes")):
         size = binary_size(config.get(key))
         if size is None or not 1 << 20 <= size <= 1 << 50 or not math.isfinite(size):
-            raise input_error("launch.store_value", where=where, key=key, value=str(config.get(key))[:80])
+            raise input_error("launch.store_value", where=where, option=key, value=str(config.get(key))[:80])
         found[target] = size
     metadata = config.get("metadata_server", P2P)
     protocol, device = config.get("protocol", "tcp"), config.get("device_name") or ""
     for key, value in (("protocol", protocol), ("device_name", device or "x")):
         if not isinstance(value, str) or not _WORD.match(value):
-            raise input_error("launch.store_value", where=where, key=key, value=str(value)[:80])
+            raise input_error("launch.store_value", where=where, option=key, value=str(value)[:80])
     found["metadata_server"] = P2P if metadata == P2P else ctx.services["mooncake-metadata"]
     return {**found, "protocol": protocol, "device": device}
