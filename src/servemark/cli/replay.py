@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Verb)
 @click.argument("workload")
-@click.option("--url", required=True, metavar="URL", help="cli.replay.option.url")
+@click.option("--url", "urls", required=True, multiple=True, metavar="URL", help="cli.replay.option.url")
 @click.option("--model", metavar="M", help="cli.replay.option.model")
 @click.option("--profile", default="plain", metavar="NAME", help="cli.replay.option.profile")
 @click.option(
@@ -43,13 +45,40 @@ if TYPE_CHECKING:
 @click.option("--gpus", type=click.IntRange(1), metavar="N", help="cli.replay.option.gpus")
 @click.option("--slo", metavar="LIMITS", help="cli.replay.option.slo")
 @click.option("--api-key-env", metavar="NAME", help="cli.replay.option.api_key_env")
+@click.option("--ca-file", type=click.Path(path_type=Path), metavar="PEM", help="cli.replay.option.ca_file")
+@click.option("--protocol", default="chat", metavar="NAME", help="cli.replay.option.protocol")
+@click.option("--sticky", is_flag=True, help="cli.replay.option.sticky")
+@click.option("--affinity", default="session", metavar="NAME", help="cli.replay.option.affinity")
+@click.option(
+    "--retries", type=click.IntRange(0, 100), default=0, metavar="N", help="cli.replay.option.retries"
+)
+@click.option(
+    "--idle-timeout",
+    type=Finite(0, min_open=True),
+    default=60.0,
+    metavar="S",
+    help="cli.replay.option.idle_timeout",
+)
+@click.option(
+    "--total-timeout",
+    type=Finite(0, min_open=True),
+    default=3600.0,
+    metavar="S",
+    help="cli.replay.option.total_timeout",
+)
+@click.option(
+    "--tokenizer", type=click.Path(path_type=Path), metavar="PATH", help="cli.replay.option.tokenizer"
+)
+@click.option("--link", is_flag=True, help="cli.replay.option.link")
 @click.option("--dry-run", is_flag=True, help="cli.run.option.dry_run")
 @common
 def replay(  # noqa: PLR0917 - one parameter an option
-    workload: str, url: str, model: str | None, profile: str, concurrency: int, arrivals: str | None,
+    workload: str, urls: tuple[str, ...], model: str | None, profile: str, concurrency: int, arrivals: str | None,
     duration: float | None, requests: int | None, grace: float | None, max_in_flight: int | None,
     processes: str, replies: str | None, cache_bust: str | None, sessions: int | None,
     scale_lengths: float, scale_think: float, gpus: int | None, slo: str | None, api_key_env: str | None,
+    ca_file: Path | None, protocol: str, sticky: bool, affinity: str, retries: int, idle_timeout: float,
+    total_timeout: float, tokenizer: Path | None, link: bool,
     dry_run: bool, home: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Text comes from the catalogue."""
@@ -57,7 +86,8 @@ def replay(  # noqa: PLR0917 - one parameter an option
     from servemark.replay.processes import process_count  # noqa: PLC0415
     from servemark.replay.profiles import find_profile  # noqa: PLC0415
     from servemark.replay.target import Target  # noqa: PLC0415
-    from servemark.runs.replay_run import ReplayRequest, ask_model  # noqa: PLC0415
+    from servemark.runs.replay_run import ReplayRequest  # noqa: PLC0415
+    from servemark.runs.server_questions import Server  # noqa: PLC0415
     from servemark.traces.open import TraceOptions  # noqa: PLC0415
 
     chosen = _changed(find_profile(profile), duration, requests, grace, replies, cache_bust)
@@ -65,10 +95,20 @@ def replay(  # noqa: PLR0917 - one parameter an option
     if law is not None and chosen.replies == "live":
         raise input_error("replay.open_live")
     streams = concurrency if law is None else max_in_flight or max(1, int(max(law.rate, law.end_rate)))
+    target = Target(
+        urls[0], model or "", api_key_env=api_key_env, idle_timeout_s=idle_timeout, total_timeout_s=total_timeout,
+        protocol=protocol,  # type: ignore[arg-type]  # Target refuses others
+        affinity=affinity,  # type: ignore[arg-type]
+        more_urls=urls[1:], sticky=sticky, ca_file=ca_file, retries=retries,
+    )  # fmt: skip
+    if model is None:
+        target = dataclasses.replace(target, model=Server.of(target).only_model())
     request = ReplayRequest(
-        target=Target(url, model or ask_model(url), api_key_env=api_key_env),
+        target=target,
         spec=workload,
-        trace=TraceOptions(sessions=sessions, scale_lengths=scale_lengths, think_scale=scale_think),
+        trace=TraceOptions(
+            sessions=sessions, scale_lengths=scale_lengths, think_scale=scale_think, link=link
+        ),
         profile=chosen,
         concurrency=concurrency,
         arrivals=law,
@@ -76,6 +116,7 @@ def replay(  # noqa: PLR0917 - one parameter an option
         max_in_flight=max_in_flight,
         processes=process_count(processes, streams),
         gpus=gpus,
+        tokenizer=tokenizer,
         limits=_limits(slo),
         command=("servemark", *sys.argv[1:]),
     )
@@ -83,7 +124,7 @@ def replay(  # noqa: PLR0917 - one parameter an option
         from servemark.traces.describe import describe  # noqa: PLC0415
         from servemark.traces.open import open_workload  # noqa: PLC0415
 
-        facts = {"url": url, "model": request.target.model, "options": request.options()}
+        facts = {"urls": list(urls), "model": request.target.model, "options": request.options()}
         facts["workload"] = describe(open_workload(workload, request.trace))
         click.echo(json.dumps(facts, ensure_ascii=False, indent=None if as_json else 1))
         return 0

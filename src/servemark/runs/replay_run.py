@@ -14,9 +14,7 @@ from pathlib import Path
 from servemark.base.canonical import content_hash
 from servemark.base.errors import Layer, ServemarkError
 from servemark.base.home import Home
-from servemark.launch.engines.embedded import tokenize
-from servemark.launch.engines.openai_probe import served_models
-from servemark.launch.http_probe import ProbeError
+from servemark.launch.engines.protocol import EngineCounters
 from servemark.replay.arrivals import Arrivals
 from servemark.replay.client import Client, run
 from servemark.replay.loop import LoopPlan, Shard
@@ -39,14 +37,18 @@ from servemark.runs.collect import hashes, ingest, loop_figures
 from servemark.runs.folder import RunFolder
 from servemark.runs.host import host_facts, package_versions, versions
 from servemark.runs.manifest import new_line_id, run_id, utc_now
+from servemark.runs.server_questions import NoAnswerError, Server
 from servemark.traces.describe import describe
 from servemark.traces.open import TraceOptions, open_workload
 from servemark.traces.text import TextMaker, build_word_table, candidate_words
-from servemark.traces.theory import theoretical_hit
-from servemark.traces.types import Workload
+from servemark.traces.theory import TheoreticalHit, theoretical_hit
+from servemark.traces.tokenizers import file_tokenizer
+from servemark.traces.types import CacheBust, Workload
 
 SUITE = "replay"
 TEXT_SEED = "servemark"
+THEORY_REQUESTS = 2000
+"""Prompts of a long trace are read block by block: beyond so many the hit would take longer to work out than to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class ReplayRequest:
     max_in_flight: int | None
     processes: int
     gpus: int | None
+    tokenizer: Path | None = None
     limits: dict[str, float] = field(default_factory=dict)
     command: tuple[str, ...] = ()
 
@@ -77,6 +80,11 @@ class ReplayRequest:
             "max_requests": self.max_requests,
             "max_in_flight": self.max_in_flight,
             "processes": self.processes,
+            "protocol": self.target.protocol,
+            "endpoints": len(self.target.urls),
+            "sticky": self.target.sticky,
+            "affinity": self.target.affinity,
+            "retries": self.target.retries,
         }
 
 
@@ -89,30 +97,18 @@ class ReplayResult:
     store_error: ServemarkError | None
 
 
-def ask_model(url: str) -> str:
-    """The one model that the server lists. Raises ServemarkError when it does not answer, or serves several."""
-    root = url.rstrip("/").removesuffix("/v1")
-    try:
-        found = served_models(root)
-    except (ProbeError, ValueError, ServemarkError) as error:
-        raise ServemarkError(
-            "runs.replay_no_models", Layer.ENGINE, url=root, reason=str(error)[:200]
-        ) from error
-    if len(found) != 1:
-        names = ", ".join(found[:8]) or "-"
-        raise ServemarkError(
-            "runs.replay_models", Layer.INPUT, exit_code=2, url=root, count=len(found), names=names
-        )
-    return found[0]
-
-
-def text_maker(url: str) -> tuple[TextMaker, bool]:
-    """(text of exact length by the server's /tokenize, True), or plain words of about that length, False."""
-    root = url.rstrip("/").removesuffix("/v1")
-    try:
-        return TextMaker(build_word_table(lambda said: tokenize(root, said)), TEXT_SEED), True
-    except (ServemarkError, ProbeError, ValueError):
-        return TextMaker(candidate_words(), TEXT_SEED), False
+def text_maker(request: ReplayRequest, server: Server) -> tuple[TextMaker, str]:
+    """The maker of stand-in text, and where its lengths come from: `file` (the tokenizer that was named), `server` (its
+    /tokenize), or `words`: plain words of about that length, where neither is to be had."""
+    if request.tokenizer is not None:
+        return TextMaker(build_word_table(file_tokenizer(request.tokenizer)), TEXT_SEED), "file"
+    tokenize = server.tokenizer(request.target.model)
+    if tokenize is not None:
+        try:
+            return TextMaker(build_word_table(tokenize), TEXT_SEED), "server"
+        except (ServemarkError, NoAnswerError):  # it stopped answering, or has too few one-token words
+            pass
+    return TextMaker(candidate_words(), TEXT_SEED), "words"
 
 
 def make_plan(request: ReplayRequest, salt: str, workload: Workload, shard: Shard) -> ReplayPlan:
@@ -135,6 +131,18 @@ def make_plan(request: ReplayRequest, salt: str, workload: Workload, shard: Shar
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What was noted around the replay: when it began (wall clock, and monotonic seconds), where text lengths come from,
+    the server's own counters on both sides."""
+
+    started_utc: str
+    begun: float
+    lengths: str
+    before: EngineCounters | None
+    after: EngineCounters | None
+
+
 def run_replay(
     request: ReplayRequest, home: Home, on_progress: Callable[[ProgressSnapshot], None] | None = None
 ) -> ReplayResult:
@@ -143,7 +151,8 @@ def run_replay(
     Raises ServemarkError; the folder then says why there is no result.
     """
     workload = open_workload(request.spec, request.trace)
-    text, exact = text_maker(request.target.base_url)
+    server = Server.of(request.target)
+    text, lengths = text_maker(request, server)
     line_id = new_line_id(request.target.model)
     identity = _identity(request, workload)
     name = run_id(line_id, request.concurrency)
@@ -153,9 +162,11 @@ def run_replay(
     with RunFolder.create(home.runs / name, manifest) as folder, _Signals(stop):
         try:
             begun = time.monotonic()
+            before = server.counters()
             outcome = _replayed(request, workload, text, line_id, folder, stop, on_progress)
+            facts = Watched(started, begun, lengths, before, server.counters())
             folder.release_reserve()
-            row = _row(request, workload, identity, manifest, outcome, folder, started, exact, begun)
+            row = _row(request, workload, identity, manifest, outcome, folder, facts)
         except ServemarkError as error:
             folder.fail(error, utc_now())
             raise
@@ -230,13 +241,22 @@ def _replayed(  # noqa: PLR0917 - all that one replay needs
         merge_records(parts, records)
 
 
+def _theory(workload: Workload, bust: CacheBust) -> TheoreticalHit | None:
+    """The hit of an infinite cache; None for workloads whose prompts are too many to walk through."""
+    return theoretical_hit(workload, bust) if workload.requests <= THEORY_REQUESTS else None
+
+
 def _identity(request: ReplayRequest, workload: Workload) -> dict[str, object]:
     return {
         "kind": "replay",
         "model": request.target.model,
-        "url": request.target.base_url,
+        "urls": list(request.target.urls),
         "scenario": {"dataset": workload.id, "name": workload.name, **request.options()},
     }
+
+
+def _declared(request: ReplayRequest) -> dict[str, object]:
+    return {"model": request.target.model, "url": ", ".join(request.target.urls), "gpus": request.gpus}
 
 
 def _manifest(  # noqa: PLR0917 - written once
@@ -256,9 +276,9 @@ def _manifest(  # noqa: PLR0917 - written once
         "arm": request.target.model,
         "concurrency": request.concurrency,
         "point_id": content_hash(identity, 16),
-        "series_id": content_hash({k: v for k, v in identity.items() if k != "url"}, 16),
+        "series_id": content_hash({k: v for k, v in identity.items() if k != "urls"}, 16),
         "identity": identity,
-        "declared": {"model": request.target.model, "url": request.target.base_url, "gpus": request.gpus},
+        "declared": _declared(request),
         "workload": describe(workload),
         "cache_state": {"kind": "marked", "marker_scope": request.profile.cache_bust},
         "expected": {
@@ -286,9 +306,7 @@ def _row(  # noqa: PLR0917 - all that a row is made from
     manifest: dict[str, object],
     outcome: ReplayOutcome,
     folder: RunFolder,
-    started: str,
-    exact: bool,
-    begun: float,
+    facts: Watched,
 ) -> ResultRow:
     records = [record for _, record in read_records(folder.file("requests.jsonl"))]
     if not any(r.phase == "measured" and r.outcome == "ok" for r in records):
@@ -303,23 +321,24 @@ def _row(  # noqa: PLR0917 - all that a row is made from
         profile=request.profile.name, options=request.options(), limits=request.limits,
         validity=request.profile.validity,
     )  # fmt: skip
-    theory = theoretical_hit(workload, request.profile.cache_bust)
+    theory = _theory(workload, request.profile.cache_bust)
     whole = request.profile.duration_s is None and request.max_requests is None
     row = build_row(
         RowInputs(
             run_id=str(manifest["run_id"]), line_id=str(manifest["line_id"]),
             point_id=str(manifest["point_id"]), series_id=str(manifest["series_id"]),
             suite=SUITE, arm=request.target.model, concurrency=request.concurrency,
-            started_utc=started, finished_utc=utc_now(), identity=identity,
-            declared={"model": request.target.model, "url": request.target.base_url, "gpus": request.gpus},
-            observed={"host": host_facts(), "packages": package_versions(), "exact_text": exact},
+            started_utc=facts.started_utc, finished_utc=utc_now(), identity=identity,
+            declared=_declared(request),
+            observed={"host": host_facts(), "packages": package_versions(), "text_lengths": facts.lengths},
             workload=describe(workload),
             cache_state={"kind": "marked", "marker_scope": request.profile.cache_bust},
             gpus_deployed=request.gpus, planned_requests=outcome.planned, records=records,
             loop=loop_figures(outcome, records, None),
-            theoretical=theory.tokens if whole else None,
-            theoretical_blocks=theory.blocks if whole else None,
-            phases_s={"replay": outcome.window_s, "warmup": max(0.0, time.monotonic() - begun - outcome.window_s)},
+            theoretical=theory.tokens if theory and whole else None,
+            theoretical_blocks=theory.blocks if theory and whole else None,
+            counters_before=facts.before, counters_after=facts.after,
+            phases_s={"replay": outcome.window_s, "warmup": max(0.0, time.monotonic() - facts.begun - outcome.window_s)},
             files=hashes(folder), versions=versions(),
             status="partial" if outcome.partial else "complete", replayed=figures,
         )

@@ -10,17 +10,25 @@ import json
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from servemark.base.errors import Layer, ServemarkError
 from servemark.base.printable import printable
+from servemark.launch.engines.prometheus import parse_prometheus
+from servemark.launch.engines.protocol import EngineCounters
+from servemark.launch.engines.readers import WORDS, total
 from servemark.replay.client import tls_context
 from servemark.replay.target import Target, read_api_key
+from servemark.traces.text import Tokenize
+from servemark.traces.tokenizers import Engine, server_tokenizer
 
 MAX_REPLY_BYTES = 8 << 20
+_TOKENIZE_FORMS: tuple[Engine, ...] = ("llamacpp", "vllm")
+_PROBE = " the river and the bridge"
 
 
-class NoAnswer(Exception):
+class NoAnswerError(Exception):
     """Refused, too slow, too long, or not what was asked for. The text is the technical reason, without secrets."""
 
 
@@ -43,7 +51,7 @@ class Server:
         return cls(root, headers, tls_context(target) if root.startswith("https:") else None)
 
     def ask(self, path: str, body: object | None = None, timeout_s: float = 5.0) -> bytes:
-        """GET, or POST `body` as JSON. Raises NoAnswer for everything but a complete 200."""
+        """GET, or POST `body` as JSON. Raises NoAnswerError for everything but a complete 200."""
         data = None if body is None else json.dumps(body).encode("utf-8", "replace")
         headers = self.headers if data is None else {**self.headers, "Content-Type": "application/json"}
         request = urllib.request.Request(self.root + path, data=data, headers=headers)  # noqa: S310 - http(s) by Target
@@ -55,11 +63,11 @@ class Server:
                 found: bytes = reply.read(MAX_REPLY_BYTES + 1)
         except urllib.error.HTTPError as error:
             error.close()
-            raise NoAnswer(f"HTTP {error.code}") from None
+            raise NoAnswerError(f"HTTP {error.code}") from None
         except (OSError, ValueError) as error:
-            raise NoAnswer(printable(f"{type(error).__name__}: {error}")[:200]) from None
+            raise NoAnswerError(printable(f"{type(error).__name__}: {error}")[:200]) from None
         if len(found) > MAX_REPLY_BYTES:
-            raise NoAnswer("reply is too long")
+            raise NoAnswerError("reply is too long")
         return found
 
     def ask_json(self, path: str, body: object | None = None, timeout_s: float = 5.0) -> object:
@@ -67,28 +75,59 @@ class Server:
         try:
             return json.loads(self.ask(path, body, timeout_s))
         except (ValueError, RecursionError):
-            raise NoAnswer("reply is not JSON") from None
+            raise NoAnswerError("reply is not JSON") from None
 
     def models(self) -> list[str]:
         """Model ids that /v1/models lists."""
         reply = self.ask_json("/v1/models")
         data = reply.get("data") if isinstance(reply, dict) else None
         if not isinstance(data, list):
-            raise NoAnswer("/v1/models has no list of models")
-        return [str(each["id"]) for each in data if isinstance(each, dict) and isinstance(each.get("id"), str)]
+            raise NoAnswerError("/v1/models has no list of models")
+        return [
+            str(each["id"]) for each in data if isinstance(each, dict) and isinstance(each.get("id"), str)
+        ]
 
     def only_model(self) -> str:
         """The one model that it serves. Raises ServemarkError when it does not answer, or serves several."""
         try:
             found = self.models()
-        except NoAnswer as error:
-            raise ServemarkError("runs.replay_no_models", Layer.ENGINE, url=self.root, reason=str(error)) from error
+        except NoAnswerError as error:
+            raise ServemarkError(
+                "runs.replay_no_models", Layer.ENGINE, url=self.root, reason=str(error)
+            ) from error
         if len(found) != 1:
             names = ", ".join(found[:8]) or "-"
             raise ServemarkError(
                 "runs.replay_models", Layer.INPUT, exit_code=2, url=self.root, count=len(found), names=names
             )
         return found[0]
+
+    def tokenizer(self, model: str) -> Tokenize | None:
+        """The server's own tokenizer through /tokenize, in llama.cpp's or vLLM's and SGLang's form; None without one."""
+        for engine in _TOKENIZE_FORMS:
+            tokenize = server_tokenizer(self._post_tokenize, engine, model)
+            try:
+                if len(tokenize(_PROBE)) >= 1 and len(tokenize(_PROBE * 8)) > len(tokenize(_PROBE)):
+                    return tokenize
+            except (NoAnswerError, ServemarkError):
+                continue
+        return None
+
+    def _post_tokenize(self, body: Mapping[str, object]) -> object:
+        return self.ask_json("/tokenize", body, 30.0)
+
+    def counters(self) -> EngineCounters | None:
+        """Its own counters now, whatever engine it is by their names; None where it shows none."""
+        for path in dict.fromkeys(words.metrics for words in WORDS.values()):
+            try:
+                raw = parse_prometheus(self.ask(path).decode("utf-8", "replace"))
+            except (NoAnswerError, ValueError):
+                continue
+            for words in WORDS.values():
+                prompt = total(raw, words.prompt)
+                if words.metrics == path and prompt is not None:
+                    return EngineCounters(prompt, total(raw, words.cached), total(raw, words.generated), raw)
+        return None
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -77,7 +77,8 @@ def pages_lines(role: RoleInput) -> tuple[Line, ...]:
         Line("pages", "node", needs.pages, "count", "exact", dict(each)),
         Line(
             "pages_reserved", "node", needs.pages_reserved, "count", "assumed",
-            {"pages": needs.pages, "spare": needs.spare_pages_least, "bytes": needs.reserved_bytes}, margin=needs.pages_reserved - needs.pages,
+            {"pages": needs.pages, "spare": needs.spare_pages_least, "bytes": needs.reserved_bytes},
+            margin=needs.pages_reserved - needs.pages,
         ),
     ]  # fmt: skip
     if not needs.registered:

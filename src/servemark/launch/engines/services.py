@@ -58,22 +58,10 @@ def etcd(ctx: JobContext, work_dir: Path) -> PlannedProcess:
     ctx.services["etcd"] = at
     return PlannedProcess(
         (
-            "etcd",
-            "--data-dir",
-            str(work_dir / "data"),
-            "--listen-client-urls",
-            listen,
-            "--advertise-client-urls",
-            at,
-        )
-        + (
-            "--listen-peer-urls",
-            own,
-            "--initial-advertise-peer-urls",
-            own,
-            "--initial-cluster",
-            f"default={own}",
-        ),
+            "etcd", "--data-dir", str(work_dir / "data"),
+            "--listen-client-urls", listen, "--advertise-client-urls", at,
+            "--listen-peer-urls", own, "--initial-advertise-peer-urls", own, "--initial-cluster", f"default={own}",
+        ),  # fmt: skip
         probe=Probe(at, "/health"),
     )
 
