@@ -58,10 +58,20 @@ def etcd(ctx: JobContext, work_dir: Path) -> PlannedProcess:
     ctx.services["etcd"] = at
     return PlannedProcess(
         (
-            "etcd", "--data-dir", str(work_dir / "data"),
-            "--listen-client-urls", listen, "--advertise-client-urls", at,
-            "--listen-peer-urls", own, "--initial-advertise-peer-urls", own, "--initial-cluster", f"default={own}",
-        ),  # fmt: skip
+            "etcd",
+            "--data-dir",
+            str(work_dir / "data"),
+            "--listen-client-urls",
+            listen,
+            "--advertise-client-urls",
+            at,
+            "--listen-peer-urls",
+            own,
+            "--initial-advertise-peer-urls",
+            own,
+            "--initial-cluster",
+            f"default={own}",
+        ),
         probe=Probe(at, "/health"),
     )
 
