@@ -37,8 +37,12 @@ def load(starts: Sequence[float | None]) -> Workload:
 
 
 def played(
-    url: str, workload: Workload, law: str, stop: StopSignal | None = None, **options: Any
-) -> tuple[list[RequestRecord], LoopOutcome]:  # noqa: ANN401 - passed on
+    url: str,
+    workload: Workload,
+    law: str,
+    stop: StopSignal | None = None,
+    **options: Any,  # noqa: ANN401 - passed on
+) -> tuple[list[RequestRecord], LoopOutcome]:
     """Run to the end."""
     plan = OpenPlan(workload, parse_arrivals(law), "none", "x", **options)
     records: list[RequestRecord] = []

@@ -42,8 +42,11 @@ def turns(name: str, count: int, think_s: float = 0.0, times: Sequence[float] = 
 
 
 def played(
-    url: str, sessions: Sequence[Session], concurrency: int = 1, **options: Any
-) -> tuple[list[RequestRecord], LoopOutcome]:  # noqa: ANN401 - passed on
+    url: str,
+    sessions: Sequence[Session],
+    concurrency: int = 1,
+    **options: Any,  # noqa: ANN401 - passed on
+) -> tuple[list[RequestRecord], LoopOutcome]:
     """Run to the end."""
     fields: dict[str, Any] = {"cache_bust": "none", "marker_salt": "x", "ramp_s": 0.0} | options
     plan = LoopPlan(Workload("w", "w", tuple(sessions)), concurrency, **fields)
