@@ -15,7 +15,7 @@ from servemark.metrics.address import Address, all_addresses, parse, statistics_
 from servemark.metrics.percentiles import Distribution
 from servemark.metrics.registry import METRICS, Better, Denominator, Kind, Metric, Need, Unit
 from servemark.results.measures import VALUES
-from servemark.results.row import CacheFigures, ClientHealth, Counts, ResultRow
+from servemark.results.row import CacheFigures, ClientHealth, Counts, ResultRow, Slo, WindowTokens
 
 ALL = sorted(METRICS.values(), key=lambda metric: metric.id)
 RATE_UNITS = {Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S}
@@ -80,6 +80,8 @@ def row_fields() -> set[str]:
     for name, part in (("counts", Counts), ("cache", CacheFigures), ("client", ClientHealth)):
         found |= {f"{name}.{each.name}" for each in fields(part)}
     found |= {f"tokens.{name}" for name in ("input", "output", "cached")}
+    found |= {f"replayed.steady.{each.name}" for each in fields(WindowTokens)}
+    found |= {f"replayed.slo.{each.name}" for each in fields(Slo)}
     for metric in VALUES:
         found |= {f"distributions.{metric}"}
         found |= {f"distributions.{metric}.{each.name}" for each in fields(Distribution)}

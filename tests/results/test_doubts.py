@@ -15,6 +15,7 @@ from servemark.launch.engines.protocol import EngineCounters
 from servemark.metrics.accuracy import EvalScore
 from servemark.results.build import LoopFigures
 from servemark.results.doubts import DOUBTS
+from servemark.results.row import ReplayFigures, Warned
 
 MADE = runpy.run_path(str(Path(__file__).with_name("test_build.py")))
 a_record, failed, built = MADE["a_record"], MADE["failed"], MADE["built"]
@@ -39,6 +40,14 @@ def changed_last(**fields: Any) -> list[Any]:  # noqa: ANN401 - any field
     return [*TWENTY[:-1], replace(TWENTY[-1], **fields)]
 
 
+def replayed(**changed: Any) -> ReplayFigures:  # noqa: ANN401 - any field
+    """A replay without a fault."""
+    plain = ReplayFigures("s", "closed", "agentx", {}, 1, 1, None, None, {}, None, ())
+    return replace(plain, **changed)
+
+
+LATE = [replace(record, intended_send_s=(record.start_s or 0.0) - 0.006) for record in TWENTY]
+
 CASES: list[tuple[str, list[Any], dict[str, Any], dict[str, Any]]] = [
     # code, records, inputs that raise it, inputs that just do not (with TWENTY plain records)
     ("client_limited", TWENTY, {"loop": loop(loop_lag_p99_s=0.0051)}, {"loop": loop(loop_lag_p99_s=0.005)}),
@@ -46,6 +55,28 @@ CASES: list[tuple[str, list[Any], dict[str, Any], dict[str, Any]]] = [
     # One stop of the client among thousands of samples: not in the p99, in the largest
     ("client_paused", TWENTY, {"loop": loop(loop_lag_max_s=1.001)}, {"loop": loop(loop_lag_max_s=1.0)}),
     ("few_requests", TWENTY[:19], {}, {}),
+    (
+        "replay_invalid",
+        TWENTY,
+        {"replayed": replayed(invalid=(Warned("failed", {}),))},
+        {"replayed": replayed()},
+    ),
+    (
+        "process_lost",
+        TWENTY,
+        {"replayed": replayed(processes=({"process": 0, "lost": True},))},
+        {"replayed": replayed(processes=({"process": 0, "lost": False},))},
+    ),
+    (
+        "kernel_dropped",
+        TWENTY,
+        {"loop": loop(kernel_drops={"TCPRcvQDrop": 1})},
+        {"loop": loop(kernel_drops={"TCPRcvQDrop": 0})},
+    ),
+    # 6 ms behind the intended send, over the limit of 5 ms; a closed loop waits for replies and is not judged
+    ("dispatch_late", LATE, {"replayed": replayed(mode="open")}, {"replayed": replayed()}),
+    ("held_by_cap", TWENTY, {"replayed": replayed(held_by_cap=1)}, {"replayed": replayed()}),
+    ("cut_off", TWENTY, {"replayed": replayed(cut_off=("r1",))}, {"replayed": replayed()}),
     ("failed_requests", [*TWENTY, failed("x", 64.0, "error")], {}, {}),
     ("osl_mismatch", changed_last(output_tokens=4, chunk_s=TWENTY[-1].chunk_s[:4]), {}, {}),
     # 100 expected: up to 64 more are the template's, then 2 % more

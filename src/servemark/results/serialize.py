@@ -275,5 +275,5 @@ def json_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"servemark result, schema {ROW_SCHEMA}",
         **{key: value for key, value in body.items() if key != "title"},
-        "$defs": parts,
+        "$defs": _lists(parts),
     }
