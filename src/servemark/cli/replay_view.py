@@ -28,7 +28,7 @@ ROWS = (
 FIGURES = (
     "output_tokens_per_s", "input_tokens_per_s", "total_tokens_per_s", "steady_output_tokens_per_s",
     "output_tokens_per_s_per_gpu", "requests_per_s", "requests_within_slo_per_s", "within_slo_share",
-    "cache_hit_theoretical", "cache_hit_usage", "achieved_concurrency", "stalls",
+    "cache_hit_theoretical", "cache_hit_usage", "cache_hit_engine", "achieved_concurrency", "stalls",
 )  # fmt: skip
 
 

@@ -87,6 +87,8 @@ class ProcessReplay:
     stop: StopSignal
     on_progress: Callable[[ProgressSnapshot], None] | None = None
     on_started: Callable[[list[int]], None] | None = None
+    at_window: Callable[[], None] | None = None
+    """Called once, when all are ready and before the window begins."""
     _children: list[_Child] = field(default_factory=list)
     _begun: bool = False
     _start_s: float = 0.0
@@ -192,6 +194,8 @@ class ProcessReplay:
         if self._begun or any(c.ready is None for c in self._children if not c.gone):
             return
         self._begun = True
+        if self.at_window is not None:
+            self.at_window()
         first_s = min((c.ready for c in self._children if c.ready is not None), default=0.0)
         self._start_s = time.monotonic() - self.job.zero_ns / 1e9 + _HEAD_START_S
         for child in self._children:

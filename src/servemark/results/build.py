@@ -83,6 +83,8 @@ class RowInputs:
     files: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     versions: Mapping[str, object] = field(default_factory=dict)
     status: RunStatus = "complete"
+    asked_model: str | None = None
+    """The model name that requests carried."""
     replayed: ReplayFigures | None = None
 
 
@@ -177,6 +179,7 @@ def _facts(inputs: RowInputs) -> Facts:
             None if loop.kernel_drops is None else dict(loop.kernel_drops),
         ),
         replayed=inputs.replayed,
+        asked_model=inputs.asked_model,
         evals=tuple(inputs.evals),
         expected_evals=tuple(inputs.expected_evals),
         other_runs=tuple(inputs.other_runs),

@@ -7,6 +7,7 @@ Thresholds stand here as named constants, so that a message and its test quote t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -59,6 +60,7 @@ class Facts:
     """The cache shares before they are checked to be shares at all."""
     raw_engine_share: float | None
     replayed: ReplayFigures | None = None
+    asked_model: str | None = None
 
 
 def _percent(share: float) -> float:
@@ -264,6 +266,19 @@ def eval_incomplete(facts: Facts) -> Warned | None:
     return Warned("eval_incomplete", {"tasks": tasks, "answered": answered, "expected": expected})
 
 
+def other_model(facts: Facts) -> Warned | None:
+    """Replies that name another model than the one that was asked for: a router or a wrong port answered."""
+    if facts.asked_model is None:
+        return None
+    other = Counter(
+        r.served_model for r in facts.ok if r.served_model is not None and r.served_model != facts.asked_model
+    )
+    if not other:
+        return None
+    name, _ = other.most_common(1)[0]
+    return Warned("other_model", {"asked": facts.asked_model, "got": name, "n": other.total()})
+
+
 def stalls_seen(facts: Facts) -> Warned | None:
     """Gaps inside replies far above the reply's own median."""
     if not facts.stalls:
@@ -360,6 +375,7 @@ def cut_off(facts: Facts) -> Warned | None:
 
 DOUBTS: tuple[Callable[[Facts], Warned | None], ...] = (
     engine_restarted,
+    other_model,
     replay_invalid,
     process_lost,
     client_paused,

@@ -155,6 +155,7 @@ def finish(  # noqa: PLR0917 - all that a row is made from
         observed=observed(identity) | _store(identity, measured),
         workload=workload_facts(request),
         cache_state=cache_state(request),
+        asked_model=line_id,
         gpus_deployed=request.choice.deployment.gpus_total,
         planned_requests=request.workload.requests,
         records=records,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -17,7 +18,7 @@ from servemark.base.home import Home
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.replay.arrivals import Arrivals
 from servemark.replay.client import Client, run
-from servemark.replay.loop import LoopPlan, Shard
+from servemark.replay.loop import Go, LoopPlan, Ready, Shard
 from servemark.replay.merging import merge_records
 from servemark.replay.open_loop import OpenPlan
 from servemark.replay.outcome import ReplayOutcome
@@ -153,7 +154,7 @@ def run_replay(
     workload = open_workload(request.spec, request.trace)
     server = Server.of(request.target)
     text, lengths = text_maker(request, server)
-    line_id = new_line_id(request.target.model)
+    line_id = new_line_id("replay-" + request.target.model.rstrip("/").rpartition("/")[2][:32])
     identity = _identity(request, workload)
     name = run_id(line_id, request.concurrency)
     started = utc_now()
@@ -162,9 +163,11 @@ def run_replay(
     with RunFolder.create(home.runs / name, manifest) as folder, _Signals(stop):
         try:
             begun = time.monotonic()
-            before = server.counters()
-            outcome = _replayed(request, workload, text, line_id, folder, stop, on_progress)
-            facts = Watched(started, begun, lengths, before, server.counters())
+            before: list[EngineCounters | None] = []
+            read = partial(_read_into, before, server)
+            outcome = _replayed(request, workload, text, line_id, folder, stop, on_progress, read)
+            after = server.counters() if before and before[0] is not None else None
+            facts = Watched(started, begun, lengths, before[0] if before else None, after)
             folder.release_reserve()
             row = _row(request, workload, identity, manifest, outcome, folder, facts)
         except ServemarkError as error:
@@ -175,6 +178,10 @@ def run_replay(
             folder.fail(bug, utc_now())
             raise
         return ReplayResult(folder.path, row, ingest(home, row, folder.path))
+
+
+def _read_into(found: list[EngineCounters | None], server: Server) -> None:
+    found.append(server.counters())
 
 
 class _Signals:
@@ -205,7 +212,9 @@ def _replayed(  # noqa: PLR0917 - all that one replay needs
     folder: RunFolder,
     stop: StopSignal,
     on_progress: Callable[[ProgressSnapshot], None] | None,
+    at_window: Callable[[], None],
 ) -> ReplayOutcome:
+    """`at_window` is called once, between the warm-up and the window; it may take a second."""
     records = folder.file("requests.jsonl")
     plan = make_plan(request, salt, workload, Shard())
     if request.processes == 1:
@@ -213,7 +222,12 @@ def _replayed(  # noqa: PLR0917 - all that one replay needs
         async def here() -> ReplayOutcome:
             with RecordWriter(records) as writer:
                 async with Client(request.target) as client:
-                    return await replay(plan, client, text, writer.write, stop, on_progress)
+
+                    async def begin(ready: Ready) -> Go:
+                        await asyncio.to_thread(at_window)
+                        return Go(client.now_s(), ready.first_offset_s)
+
+                    return await replay(plan, client, text, writer.write, stop, on_progress, begin)
 
         return run(here())
     planned = (
@@ -236,7 +250,10 @@ def _replayed(  # noqa: PLR0917 - all that one replay needs
     )
     parts = [folder.file(f"requests.{n}.jsonl") for n in range(request.processes)]
     try:
-        return ProcessReplay(job, request.processes, parts.__getitem__, stop, on_progress).run()
+        several = ProcessReplay(
+            job, request.processes, parts.__getitem__, stop, on_progress, at_window=at_window
+        )
+        return several.run()
     finally:
         merge_records(parts, records)
 
@@ -333,7 +350,7 @@ def _row(  # noqa: PLR0917 - all that a row is made from
             observed={"host": host_facts(), "packages": package_versions(), "text_lengths": facts.lengths},
             workload=describe(workload),
             cache_state={"kind": "marked", "marker_scope": request.profile.cache_bust},
-            gpus_deployed=request.gpus, planned_requests=outcome.planned, records=records,
+            asked_model=request.target.model, gpus_deployed=request.gpus, planned_requests=outcome.planned, records=records,
             loop=loop_figures(outcome, records, None),
             theoretical=theory.tokens if theory and whole else None,
             theoretical_blocks=theory.blocks if theory and whole else None,
