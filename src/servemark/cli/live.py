@@ -120,10 +120,11 @@ class LiveView:
 
     def _draw(self) -> Group:
         head = Text()
-        for name in PHASES:
+        names = PHASES if self.phase_name in ("", *PHASES) else (self.phase_name, *PHASES[2:])
+        for name in names:
             style = "bold cyan" if name == self.phase_name else "dim"
             head.append(text(f"cli.phase.{name}"), style=style)
-            if name != PHASES[-1]:
+            if name != names[-1]:
                 head.append(" → ", style="dim")
         head.append(f"   {time.monotonic() - self.began:.0f} s", style="dim")
         bars = Table.grid(padding=(0, 1))

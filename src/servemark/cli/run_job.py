@@ -15,7 +15,6 @@ from servemark.base.home import Home
 from servemark.base.messages import current_language, text
 from servemark.cli.line_view import print_line
 from servemark.cli.live import LiveView
-from servemark.launch.engines.registry import get_adapter
 from servemark.report.page import write_report
 from servemark.runs.deploy import check_deployment
 from servemark.runs.line import LineOutcome, run_line
@@ -26,9 +25,7 @@ from servemark.runs.view import SilentView
 
 def check(request: LineRequest) -> None:
     """What can be said of the deployment before anything is made or started; raises ServemarkError."""
-    adapter = get_adapter(request.choice.deployment.engine)
-    adapter.check_installed()
-    check_deployment(request, adapter)
+    check_deployment(request)
 
 
 def watch(request: LineRequest, home: Home) -> LineOutcome:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from servemark.launch.process import ExitStatus
+from servemark.launch.secret_env import redact
 
 MAX_LINES = 4
 MAX_LINE_CHARS = 240
@@ -30,15 +31,32 @@ SIGNATURES: tuple[tuple[str, str], ...] = (
     ("old_system", r"version `(GLIBC|GLIBCXX|CXXABI)[^']*' not found"),
     ("illegal_instruction", r"(?i)illegal instruction"),
     (
+        "huge_pages",
+        r"(?i)hugetlb|hugepages?\b.*(fail|not enough|insufficient)|mmap failed, size=\d+, errno=12",
+    ),
+    ("registration", r"(?i)fi_mr_reg|ibv_reg_mr|failed to register (local )?memory|register_?memory.*fail"),
+    (
         "memory",
         r"(?i)std::bad_alloc|\bMemoryError\b|out of memory|failed to allocate|unable to allocate|"
         r"cannot allocate memory|failed to create context|OutOfMemoryError",
+    ),
+    ("disk_full", r"(?i)no space left on device|ENOSPC|disk quota exceeded"),
+    ("nccl", r"(?i)NCCL (error|WARN)|ncclSystemError|ncclUnhandledCudaError|ncclInternalError|ncclRemoteError"),
+    (
+        "registry",
+        r"(?i)failed to import docker image|toomanyrequests|manifest unknown|pull access denied|"
+        r"could not resolve host",
+    ),
+    (
+        "bad_argument",
+        r"(?i)unrecogni[sz]ed arguments?|unknown command line flag|no such option|invalid choice|unknown argument",
     ),
     (
         "model",
         r"(?i)failed to load model|error loading model|failed to read magic|invalid gguf|model is corrupted|"
         r"gguf_init_from|unknown model architecture",
     ),
+    ("missing_file", r"(?i)no such file or directory|FileNotFoundError"),
 )
 """Kind -> what a log shows. The first kind in this order wins: a port in use also says "failed"."""
 
@@ -80,7 +98,7 @@ def oom_kill_count() -> int | None:
 def printable(line: str, limit: int = MAX_LINE_CHARS) -> str:
     """One log line for people: tabs to spaces, other control characters dropped, cut to `limit`
     characters."""
-    text = "".join(char for char in line.replace("\t", " ") if char.isprintable()).strip()
+    text = "".join(char for char in redact(line).replace("\t", " ") if char.isprintable()).strip()
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

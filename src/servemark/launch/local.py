@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.base.files import make_folder
@@ -40,10 +41,30 @@ class ReadyTick:
     last_line: str | None
 
 
-class _Activity:
+class Watched(Protocol):
+    """What is looked at while something starts: a worker of this host, or any launcher's step."""
+
+    @property
+    def started_s(self) -> float:
+        """Monotonic seconds."""
+
+    def log_size(self) -> int:
+        """Bytes of the log."""
+
+    def log_tail(self, max_bytes: int = 8192) -> str:
+        """The log's end."""
+
+    def cpu_seconds(self) -> float | None:
+        """CPU time so far."""
+
+    def rss_bytes(self) -> int | None:
+        """Resident bytes."""
+
+
+class Activity:
     """Tells a slow start apart from a silent one."""
 
-    def __init__(self, worker: RunningWorker) -> None:
+    def __init__(self, worker: Watched) -> None:
         self.worker = worker
         self.log_bytes = 0
         self.cpu_s: float | None = None
@@ -127,7 +148,7 @@ class LocalLauncher:
         here.
         """
         deadline = worker.started_s + budget_s
-        activity, next_tick_s = _Activity(worker), time.monotonic() + _TICK_S
+        activity, next_tick_s = Activity(worker), time.monotonic() + _TICK_S
         while True:
             if (status := worker.poll()) is not None:
                 raise self.exit_error(worker, adapter, status)
@@ -203,7 +224,7 @@ def loopback_url(host: str, port: int) -> str:
     raise input_error("launch.not_loopback", host=str(host)[:80])
 
 
-def _not_ready(worker: RunningWorker, activity: _Activity, budget_s: float) -> ServemarkError:
+def _not_ready(worker: RunningWorker, activity: Activity, budget_s: float) -> ServemarkError:
     tick = activity.tick()
     key = "launch.not_ready_working" if tick.working else "launch.not_ready_silent"
     return ServemarkError(

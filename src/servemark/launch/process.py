@@ -316,18 +316,21 @@ def start_worker(
     log_path: Path,
     work_dir: Path,
     grace_s: float = DEFAULT_GRACE_S,
+    remove_work_dir: bool = False,
 ) -> RunningWorker:
     """Start `argv` (never a shell string) under a guard and return as soon as the program runs (some 20 ms).
 
     `env` is added to this process's environment. stdout and stderr are appended to `log_path`; the working
-    folder is `work_dir`, which exists. Raises ServemarkError (layer launch, or input for bad environment
+    folder is `work_dir`, which exists; `remove_work_dir` has the guard take it away at the end, also when the
+    launcher is gone. Raises ServemarkError (layer launch, or input for bad environment
     names).
     """
     marker = secrets.token_hex(16)
     environment = checked_env(env)
     environment[MARKER_ENV] = marker
     command = [sys.executable, "-I", "-S", str(Path(guard.__file__)), str(os.getpid()), f"{grace_s:.3f}"]
-    command += [str(log_path.absolute()), str(work_dir.absolute()), "--", *argv]
+    command += [str(log_path.absolute()), str(work_dir.absolute())]
+    command += ["--remove", *argv] if remove_work_dir else ["--", *argv]
     if any("\0" in part for part in command):
         raise input_error("launch.argv_null", program=argv[0][:80])
     try:

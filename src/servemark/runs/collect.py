@@ -14,7 +14,7 @@ from servemark.base.errors import ServemarkError
 from servemark.base.files import disk_error, sha256_file
 from servemark.base.home import Home
 from servemark.evals.io import write_evals
-from servemark.launch.engines.protocol import EngineIdentity
+from servemark.launch.engines.protocol import EngineCounters, EngineIdentity
 from servemark.plan.points import Point
 from servemark.replay.record import RequestRecord
 from servemark.replay.records_io import read_records
@@ -22,7 +22,7 @@ from servemark.results.build import LoopFigures, RowInputs, build_row
 from servemark.results.row import ResultRow
 from servemark.results.serialize import encode_result, write_result
 from servemark.runs.deploy import LiveEngine
-from servemark.runs.folder import RunFolder
+from servemark.runs.folder import STEPS, RunFolder
 from servemark.runs.host import host_facts, package_versions, versions
 from servemark.runs.manifest import cache_state, declared, run_id, utc_now, workload_facts
 from servemark.runs.measure import Measured
@@ -60,7 +60,7 @@ class MetricsSampler:
         try:
             with self.path.open("ab", buffering=0) as stream:
                 while True:
-                    counters = self.engine.counters() if self.engine.worker is not None else None
+                    counters = self.engine.counters()
                     if counters is not None and not self._done.is_set():
                         at = round(time.monotonic() - self._zero, 3)
                         body = {"schema": 1, "at_s": at, "counters": dict(counters.raw)}
@@ -69,6 +69,17 @@ class MetricsSampler:
                         return
         except (OSError, RuntimeError):
             return  # a full disk is reported by the records; a stopped engine by the watch
+
+
+def store_window(before: EngineCounters | None, after: EngineCounters | None) -> dict[str, float]:
+    """What the store moved in the measured window: counts, bytes and seconds of puts and gets, all ranks together."""
+    if before is None or after is None:
+        return {}
+    return {
+        name: value - before.raw[name]
+        for name, value in sorted(after.raw.items())
+        if name.startswith("store_") and name in before.raw
+    }
 
 
 def observed(identity: EngineIdentity) -> dict[str, object]:
@@ -95,7 +106,8 @@ def observed(identity: EngineIdentity) -> dict[str, object]:
 def hashes(folder: RunFolder) -> dict[str, dict[str, object]]:
     """SHA-256 and size of every evidence file of a run."""
     found: dict[str, dict[str, object]] = {}
-    for name in HASHED:
+    steps = sorted(path.relative_to(folder.path) for path in folder.file(STEPS).glob("*.log"))
+    for name in (*HASHED, *map(str, steps)):
         path = folder.file(name)
         try:
             if path.is_file():
@@ -138,7 +150,7 @@ def finish(  # noqa: PLR0917 - all that a row is made from
         finished_utc=utc_now(),
         identity=point.identity.canonical,
         declared=declared(request),
-        observed=observed(identity),
+        observed=observed(identity) | _store(identity, measured),
         workload=workload_facts(request),
         cache_state=cache_state(request),
         gpus_deployed=request.choice.deployment.gpus_total,
@@ -159,6 +171,16 @@ def finish(  # noqa: PLR0917 - all that a row is made from
     row = build_row(inputs)
     write_result(folder.file("result.json"), row)
     return row
+
+
+def _store(identity: EngineIdentity, measured: Measured) -> dict[str, object]:
+    """The store's own block of what was observed; nothing without a store."""
+    ranks = identity.details.get("store")
+    if not isinstance(ranks, dict):
+        return {}
+    seconds = [r["store_setup_s"] for r in ranks.values() if isinstance(r.get("store_setup_s"), (int, float))]
+    window = store_window(measured.counters_before, measured.counters_after)
+    return {"store": {"store_setup_s": max(seconds, default=None), "ranks": ranks, **window}}
 
 
 def _loop_figures(measured: Measured, records: Sequence[RequestRecord]) -> LoopFigures:

@@ -5,6 +5,7 @@ requests.jsonl        one record a request, appended as each ends
 server_metrics.jsonl  the engine's own counters, sampled
 evals.json            every sample of every accuracy task
 logs/engine.log       the engine's output up to the end of this point
+logs/steps/NAME.log   the same of every other step of a deployment of several; logs/steps.live while they grow
 logs/engine.live.log  the same while it grows; one file for all points of the engine; gone from finished runs
 failure.json          why there is no result (absent for a finished run and for a killed one)
 result.json           the row; written last
@@ -19,6 +20,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -26,11 +28,14 @@ from types import TracebackType
 
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.base.files import disk_error, make_folder, write_atomic
+from servemark.launch.secret_env import redact_bytes
 from servemark.results.serialize import read_bounded, read_result
 
 MANIFEST_SCHEMA = 1
 FAILURE_SCHEMA = 1
 LIVE_LOG = "logs/engine.live.log"
+STEPS = "logs/steps"
+LIVE_STEPS = "logs/steps.live"
 RESERVE = ".reserve"
 RESERVE_BYTES = 8192
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}\Z")
@@ -144,14 +149,44 @@ class RunFolder:
         target = self.file("logs/engine.log")
         try:
             if source.exists():
-                write_atomic(target, source.read_bytes())
+                write_atomic(target, redact_bytes(source.read_bytes()))
             if source != self.file(LIVE_LOG):
                 self.file(LIVE_LOG).unlink(missing_ok=True)
         except OSError as error:
             raise disk_error(error, target) from error
 
+    def settle_step_logs(self, logs: Mapping[str, Path]) -> None:
+        """Keep the other steps' logs as they are now."""
+        for name, source in logs.items():
+            target = self.file(f"{STEPS}/{name}.log")
+            try:
+                if source.exists():
+                    target.parent.mkdir(exist_ok=True)
+                    write_atomic(target, redact_bytes(source.read_bytes()))
+            except OSError as error:
+                raise disk_error(error, target) from error
+
+    def final_log(self, live: Path) -> Path:
+        """Where a growing log will lie when the run has ended."""
+        return self.file(f"{STEPS}/{live.name}") if live.parent.name == "steps.live" else self.file("logs/engine.log")
+
+    def _drop_live_steps(self) -> None:
+        live, settled = self.file(LIVE_STEPS), self.file(STEPS)
+        if not live.is_dir():
+            return
+        if not settled.exists():
+            for log in live.glob("*.log"):
+                log.write_bytes(redact_bytes(log.read_bytes()))
+            live.replace(settled)
+            return
+        if (live / "config").is_dir():
+            (live / "config").replace(settled / "config")
+        shutil.rmtree(live, ignore_errors=True)
+
     def drop_live_log(self) -> None:
         """Settle the growing file, or take it away where there is a settled one. Call when the engine has ended."""
+        with contextlib.suppress(OSError):
+            self._drop_live_steps()
         with contextlib.suppress(OSError):
             if self.file("logs/engine.log").exists():
                 self.file(LIVE_LOG).unlink(missing_ok=True)

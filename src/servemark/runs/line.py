@@ -10,7 +10,6 @@ from servemark.base.errors import Layer, ServemarkError
 from servemark.base.files import disk_error
 from servemark.base.home import Home
 from servemark.launch.engines.protocol import EngineIdentity
-from servemark.launch.engines.registry import get_adapter
 from servemark.plan.points import Point
 from servemark.replay.prompts import cache_bust_marker
 from servemark.replay.records_io import RecordWriter
@@ -73,9 +72,7 @@ def run_line(request: LineRequest, home: Home, view: RunView) -> LineOutcome:
 
     Raises ServemarkError only when not even the first folder can be made.
     """
-    adapter = get_adapter(request.choice.deployment.engine)
-    adapter.check_installed()
-    check_deployment(request, adapter)
+    check_deployment(request)
     line_id = new_line_id(request.choice.arm.key)
     line = _Line(request, home, view, LineOutcome(line_id), Interrupts())
     with contextlib.ExitStack() as stack:
@@ -85,7 +82,6 @@ def run_line(request: LineRequest, home: Home, view: RunView) -> LineOutcome:
         first = next(iter(line.folders.values()))
         engine = LiveEngine(
             request=request,
-            adapter=adapter,
             served_name=line_id,
             log_path=first.file(LIVE_LOG),
             view=view,
@@ -169,6 +165,7 @@ def _one_point(
     line.view.phase("collect", point.concurrency)
     _note_others(line)
     folder.settle_log(engine.log_path)
+    folder.settle_step_logs(engine.step_logs())
     folder.release_reserve()
     row = finish(
         line.request,
@@ -198,7 +195,7 @@ def _fail_rest(line: _Line, error: ServemarkError) -> None:
     now = utc_now()
     failed = [f for f in line.folders.values() if f.path not in line.outcome.done]
     if failed and "log" in error.values:  # the growing log is settled there when the engine has ended
-        error.values["log"] = str(failed[0].file("logs/engine.log"))
+        error.values["log"] = str(failed[0].final_log(Path(str(error.values["log"]))))
     for concurrency, folder in line.folders.items():
         if folder.path not in line.outcome.done:
             folder.fail(error, now)

@@ -257,8 +257,4 @@ def _raise_if_ended(job: PointJob, ends: _Ends) -> None:
     if died is not None:
         raise died
     if ends.hung:
-        idle = job.request.choice.deployment.benchmark.idle_timeout_s
-        log = job.engine.log_path
-        raise ServemarkError(
-            "runs.engine_silent", Layer.ENGINE, seconds=idle, log=str(log), count=ends.timeouts
-        )
+        raise job.engine.hung(job.request.choice.deployment.benchmark.idle_timeout_s, ends.timeouts)

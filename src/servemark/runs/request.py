@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from servemark.base.errors import ServemarkError, input_error
@@ -14,6 +15,7 @@ from servemark.catalog.suite import Suite
 from servemark.catalog.yaml_nodes import read_yaml
 from servemark.evals.registry import find_task
 from servemark.evals.tasks import EvalTask
+from servemark.launch.job import frontend_of
 from servemark.plan.points import Choice, Point, choose, points
 from servemark.traces.generator import generate
 from servemark.traces.recipe import AgenticRecipe, recipe_problems
@@ -33,6 +35,8 @@ class RunOptions:
     port: int | None = None
     evals: bool = True
     command: tuple[str, ...] = ()
+    secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Secrets by name, for every step; kept in no record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class LineRequest:
     inputs: dict[str, dict[str, object]]
     """Every file that the line was made from: shown path -> {sha256, bytes}."""
     command: tuple[str, ...]
+    secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def scenario_of(workload: Workload, cache_bust: CacheBust, cold: bool) -> dict[str, object]:
@@ -67,7 +72,7 @@ def scenario_of(workload: Workload, cache_bust: CacheBust, cold: bool) -> dict[s
 def prepare(selector_text: str, options: RunOptions, default_suite: str | None = None) -> LineRequest:
     """Resolve and read everything. Raises ServemarkError (exit 2) for whatever the user has to mend first."""
     choice = choose(parse_selector(selector_text), default_suite)
-    _one_local_worker(choice)
+    frontend_of(choice.deployment)
     bench = choice.deployment.benchmark
     workload, inputs = _workload(choice, options)
     bust: CacheBust = options.cache_bust or ("none" if bench.cache_state == "cold" else "session")
@@ -85,14 +90,8 @@ def prepare(selector_text: str, options: RunOptions, default_suite: str | None =
         port=options.port if options.port is not None else choice.deployment.port,
         inputs=inputs,
         command=options.command,
+        secret_env=options.secret_env,
     )
-
-
-def _one_local_worker(choice: Choice) -> None:
-    roles = choice.deployment.roles
-    if len(roles) != 1 or roles[0].role != "aggregated" or roles[0].workers != 1 or roles[0].nodes != 1:
-        shown = ", ".join(f"{r.role} x {r.workers}" for r in roles)
-        raise input_error("runs.not_local", where=str(roles[0].at), roles=shown)
 
 
 def _workload(choice: Choice, options: RunOptions) -> tuple[Workload, dict[str, dict[str, object]]]:
