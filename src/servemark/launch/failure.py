@@ -41,7 +41,10 @@ SIGNATURES: tuple[tuple[str, str], ...] = (
         r"cannot allocate memory|failed to create context|OutOfMemoryError",
     ),
     ("disk_full", r"(?i)no space left on device|ENOSPC|disk quota exceeded"),
-    ("nccl", r"(?i)NCCL (error|WARN)|ncclSystemError|ncclUnhandledCudaError|ncclInternalError|ncclRemoteError"),
+    (
+        "nccl",
+        r"(?i)NCCL (error|WARN)|ncclSystemError|ncclUnhandledCudaError|ncclInternalError|ncclRemoteError",
+    ),
     (
         "registry",
         r"(?i)failed to import docker image|toomanyrequests|manifest unknown|pull access denied|"

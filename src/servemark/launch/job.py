@@ -135,7 +135,16 @@ def build_job(deployment: Deployment, where: JobPlace, *, run_id: str, served_na
     if router is not None:
         env = {**_global_env(ctx), **router.env}
         steps.append(
-            _step(where, router, name="router", instance="router", stage="router", role="router", node=ctx.head, env=env)
+            _step(
+                where,
+                router,
+                name="router",
+                instance="router",
+                stage="router",
+                role="router",
+                node=ctx.head,
+                env=env,
+            )
         )
         front = router.probe
     if front is None:
@@ -225,7 +234,9 @@ def _service_step(
     ctx: JobContext, where: JobPlace, name: str, kind: str, process: PlannedProcess
 ) -> PlannedStep:
     env = dict(process.env)
-    return _step(where, process, name=name, instance=name, stage="services", role=kind, node=ctx.head, env=env)
+    return _step(
+        where, process, name=name, instance=name, stage="services", role=kind, node=ctx.head, env=env
+    )
 
 
 def _step(
@@ -263,7 +274,9 @@ def _worker_steps(
 ) -> Iterator[PlannedStep]:
     for number, (rank, process) in enumerate(zip(at.ranks, processes, strict=True)):
         name = at.name if number == 0 else f"{at.name}.{number}"
-        own = {} if ctx.deployment.engine in _LLAMACPP else at.role.env  # theirs has been checked by its adapter
+        own = (
+            {} if ctx.deployment.engine in _LLAMACPP else at.role.env
+        )  # theirs has been checked by its adapter
         env = {**_global_env(ctx), **own, **process.env}
         yield _step(
             where,

@@ -6,7 +6,7 @@ standard library and `mooncake.store` only.
 
 The control port speaks HTTP with JSON bodies:
 
-    POST /put   {"file": F, "key": K}   slot file F of this worker -> object K; F is removed
+    POST /put   {"file": F, "key": K, "bytes": N}   slot file F of N bytes -> object K; F is removed
     POST /get   {"file": F, "key": K}   object K -> slot file F; K is removed from the store once its lease allows
     POST /drop  {"file": F}             remove slot file F
     GET  /counters                      {"store_put_bytes": ..., ...}: counts, bytes and seconds since the start
@@ -80,12 +80,16 @@ def segment_pages(size: int) -> dict[str, int]:
                     current = {}
     except (OSError, ValueError, IndexError):
         return {}
-    return {
-        "page_bytes": best["KernelPageSize"],
-        "anon_huge_bytes": best.get("AnonHugePages", 0),
-        "hugetlb_bytes": best.get("Private_Hugetlb", 0),
-        "resident_bytes": best.get("Rss", 0),
-    } if best else {}
+    return (
+        {
+            "page_bytes": best["KernelPageSize"],
+            "anon_huge_bytes": best.get("AnonHugePages", 0),
+            "hugetlb_bytes": best.get("Private_Hugetlb", 0),
+            "resident_bytes": best.get("Rss", 0),
+        }
+        if best
+        else {}
+    )
 
 
 class Agent:
@@ -95,7 +99,9 @@ class Agent:
         self.folder = Path(config["slot_folder"])
         self.folder.mkdir(parents=True, exist_ok=True)
         self.counters: dict[str, float] = {
-            f"store_{verb}_{what}": 0 for verb in ("put", "get") for what in ("count", "bytes", "seconds", "failures")
+            f"store_{verb}_{what}": 0
+            for verb in ("put", "get")
+            for what in ("count", "bytes", "seconds", "failures")
         }
         self.facts: dict[str, object] = {}
         self._lock = threading.Lock()
@@ -105,7 +111,9 @@ class Agent:
 
     def _mount(self, config: dict[str, Any]) -> None:
         """Join the store; what it took and what backs the segment are facts for the row."""
-        from mooncake.store import MooncakeDistributedStore  # noqa: PLC0415 - the one heavy import
+        from mooncake.store import (  # type: ignore[import-untyped]  # noqa: PLC0415 - heavy
+            MooncakeDistributedStore,
+        )
 
         before, begun = vmstat(), time.monotonic()
         self.store = MooncakeDistributedStore()
@@ -120,7 +128,9 @@ class Agent:
         )
         seconds = time.monotonic() - begun
         if code != 0:
-            sys.exit(f"error: the store could not be set up: Mooncake code {code} (master {config['master']})")
+            sys.exit(
+                f"error: the store could not be set up: Mooncake code {code} (master {config['master']})"
+            )
         after = vmstat()
         self.facts = {
             "store_setup_s": round(seconds, 4),
@@ -134,17 +144,26 @@ class Agent:
 
     def path(self, name: object) -> Path:
         """A slot file by its bare name; StoreError for anything that could leave the folder."""
-        if not isinstance(name, str) or not name or len(name) > 200 or "/" in name or "\0" in name or name[0] == ".":
+        if (
+            not isinstance(name, str)
+            or not name
+            or len(name) > 200
+            or "/" in name
+            or "\0" in name
+            or name[0] == "."
+        ):
             raise StoreError("bad file name")
         return self.folder / name
 
-    def put(self, name: object, key: str) -> int:
-        """Slot file -> object; its size in bytes."""
+    def put(self, name: object, key: str, expected: object) -> int:
+        """Slot file -> object; its size in bytes. A file shorter than the engine says met a full disk."""
         path = self.path(name)
         try:
             data = path.read_bytes()
         finally:
             path.unlink(missing_ok=True)
+        if isinstance(expected, int) and len(data) != expected:
+            raise StoreError(f"slot file has {len(data)} of {expected} bytes: is the disk full?", full=True)
         code = 0
         for _ in range(_TRIES):
             code = self.store.put(key, data)
@@ -152,7 +171,9 @@ class Agent:
                 break
             time.sleep(_PAUSE_S)
         if code != 0:
-            raise StoreError(f"put of {len(data)} bytes failed with Mooncake code {code}", full=code == _NO_SPACE)
+            raise StoreError(
+                f"put of {len(data)} bytes failed with Mooncake code {code}", full=code == _NO_SPACE
+            )
         return len(data)
 
     def get(self, name: object, key: str) -> int:
@@ -166,7 +187,9 @@ class Agent:
         except OSError as error:
             path.unlink(missing_ok=True)
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            raise StoreError(f"slot file cannot be written: {os.strerror(error.errno or 0)}", full=full) from error
+            raise StoreError(
+                f"slot file cannot be written: {os.strerror(error.errno or 0)}", full=full
+            ) from error
         self._spent.append(key)
         return len(data)
 
@@ -186,7 +209,8 @@ class Agent:
             raise StoreError("bad key")
         begun = time.monotonic()
         try:
-            size = self.put(body.get("file"), key) if verb == "put" else self.get(body.get("file"), key)
+            name = body.get("file")
+            size = self.put(name, key, body.get("bytes")) if verb == "put" else self.get(name, key)
         except (StoreError, OSError):
             self._count(verb, failures=1)
             raise
@@ -206,14 +230,16 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     agent: Agent
 
-    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+    def do_GET(self) -> None:
         """/counters."""
         if self.path == "/counters":
-            self._answer(200, {**self.agent.counters, "facts": self.agent.facts})
+            free = os.statvfs(self.agent.folder)
+            disk = {"disk_free_bytes": free.f_bavail * free.f_frsize}
+            self._answer(200, {**self.agent.counters, **disk, "facts": self.agent.facts})
         else:
             self._answer(404, {"error": "no such path"})
 
-    def do_POST(self) -> None:  # noqa: N802 - http.server's name
+    def do_POST(self) -> None:
         """/put, /get, /drop."""
         try:
             size = int(self.headers.get("Content-Length") or -1)
@@ -246,7 +272,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+    def log_message(self, format: str, *args: object) -> None:
         """Nothing: one request a prompt would drown the engine's own log."""
 
 

@@ -14,8 +14,8 @@ from servemark.base.files import make_folder, write_atomic
 from servemark.launch import failure
 from servemark.launch.allocation import Allocation, Container, Step
 from servemark.launch.engines.llamacpp import engine_command
-from servemark.launch.engines.protocol import EngineCommand, EngineCounters, EngineIdentity
 from servemark.launch.engines.prometheus import parse_prometheus
+from servemark.launch.engines.protocol import EngineCommand, EngineCounters, EngineIdentity
 from servemark.launch.engines.readers import EngineReader, get_reader
 from servemark.launch.http_probe import ProbeError, fetch, fetch_json
 from servemark.launch.job import STAGES, Job, PlannedStep, Stage
@@ -74,7 +74,9 @@ class LiveJob:
                 if self.callbacks.cancelled():
                     raise ServemarkError("launch.cancelled", Layer.INTERRUPT)
                 self._start(one)
-            budget = self.ready_budget_s if stage == "workers" or self.job.frontend == "dynamo" else SIDE_BUDGET_S
+            budget = (
+                self.ready_budget_s if stage == "workers" or self.job.frontend == "dynamo" else SIDE_BUDGET_S
+            )
             for one in planned:
                 self._await(one, begun + budget, budget)
             self.phases_s[stage] = time.monotonic() - begun
@@ -123,7 +125,9 @@ class LiveJob:
         """The error of the step that ended by itself, the most telling one where several did; None while all run."""
         lost = self.allocation.lost()
         if lost is not None:
-            return ServemarkError("launch.allocation_lost", Layer.ALLOCATION, reason=lost, id=self.allocation.id)
+            return ServemarkError(
+                "launch.allocation_lost", Layer.ALLOCATION, reason=lost, id=self.allocation.id
+            )
         ended = [p for p in self.job.steps if self._ended(p) is not None]
         if not ended:
             return None
@@ -226,7 +230,13 @@ class LiveJob:
                 other, first = same.setdefault(fact, (name, value))
                 if value != first:
                     raise ServemarkError(
-                        "launch.workers_differ", Layer.ENGINE, fact=fact, one=other, first=first, two=name, second=value
+                        "launch.workers_differ",
+                        Layer.ENGINE,
+                        fact=fact,
+                        one=other,
+                        first=first,
+                        two=name,
+                        second=value,
                     )
         return found
 
@@ -284,7 +294,9 @@ class LiveJob:
         for planned in self.job.stage("router"):
             if planned.process.probe is not None:
                 with contextlib.suppress(ProbeError, ValueError):
-                    text = fetch(planned.process.probe.base_url, "/metrics", timeout_s=2.0).body.decode("utf-8")
+                    text = fetch(planned.process.probe.base_url, "/metrics", timeout_s=2.0).body.decode(
+                        "utf-8"
+                    )
                     raw |= {f"router {name}": value for name, value in parse_prometheus(text).items()}
         return raw
 

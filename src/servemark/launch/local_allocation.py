@@ -224,4 +224,3 @@ def host_gpus(devices: Path = Path("/dev")) -> int:
         return sum(1 for path in devices.iterdir() if path.name[6:].isdigit() and path.name[:6] == "nvidia")
     except OSError:
         return 0
-

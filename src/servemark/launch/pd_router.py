@@ -141,7 +141,9 @@ class Router:
     async def session_context(self, _: web.Application) -> AsyncIterator[None]:
         """One session for the process; no total time-out, an answer may be long. Silence ends it."""
         timeout = ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=self.idle_s)
-        async with ClientSession(timeout=timeout, connector=TCPConnector(limit=0), trust_env=False) as session:
+        async with ClientSession(
+            timeout=timeout, connector=TCPConnector(limit=0), trust_env=False
+        ) as session:
             self.session = session
             yield
 
@@ -151,7 +153,7 @@ class Router:
             async with self.session.post(url, json=body) as reply:
                 data = await reply.read()
                 if reply.status != 200:
-                    status = reply.status if reply.status < 500 else 502
+                    status = reply.status if reply.status < 500 and step == "prefill" else 502
                     raise SideError(status, side, step, data.decode("utf-8", "replace")[:500])
                 value = json.loads(data)
         except (ClientError, OSError, TimeoutError, ValueError, RecursionError) as error:
@@ -188,11 +190,9 @@ class Router:
             cached = await self._prefill(worker, slot, body)
             done = time.monotonic()
             self.counters["prefill_seconds"] += done - begun
-            saved = await self.ask(
-                worker.name, "save", f"{worker.url}/slots/{slot}?action=save", {"filename": name}
-            )
+            saved = await self._save(worker, slot, name)
             self.counters["save_seconds"] += time.monotonic() - done
-            stored = await self.ask(worker.name, "put", f"{worker.agent}/put", {"file": name, "key": name})
+            stored = await self._put(worker, name, saved)
             self.counters["put_seconds"] += float(stored.get("seconds", 0.0))
             self.counters["transfer_bytes"] += float(saved.get("n_written", 0))
         async with self.decode.take("") as (worker, slot):
@@ -210,9 +210,32 @@ class Router:
             self.counters["transfer_seconds"] += time.monotonic() - done
             return await self._decode(request, worker, slot, body, cached)
 
+    async def _save(self, worker: Worker, slot: int, name: str) -> dict[str, Any]:
+        """Slot -> file. The engine does not say why it cannot, so the room on its disk is told too."""
+        try:
+            return await self.ask(
+                worker.name, "save", f"{worker.url}/slots/{slot}?action=save", {"filename": name}
+            )
+        except SideError as error:
+            free = "?"
+            with contextlib.suppress(ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError):
+                async with self.session.get(f"{worker.agent}/counters") as reply:
+                    free = str((await reply.json())["disk_free_bytes"])
+            detail = f"{error.detail} ({free} bytes free on the disk of its slot files)"
+            raise SideError(502, worker.name, "save", detail) from error
+
+    async def _put(self, worker: Worker, name: str, saved: dict[str, Any]) -> dict[str, Any]:
+        """Slot file -> object. The agent is told the size that the engine meant to write."""
+        body = {"file": name, "key": name, "bytes": saved.get("n_written")}
+        return await self.ask(worker.name, "put", f"{worker.agent}/put", body)
+
     async def _prefill(self, worker: Worker, slot: int, body: dict[str, Any]) -> int | None:
         """Compute the prompt; how many of its tokens were cached there."""
-        asked = {k: v for k, v in body.items() if k not in ("stream", "stream_options", "max_completion_tokens", "n")}
+        asked = {
+            k: v
+            for k, v in body.items()
+            if k not in ("stream", "stream_options", "max_completion_tokens", "n")
+        }
         asked |= {"max_tokens": 1, "id_slot": slot, "cache_prompt": True}
         reply = await self.ask(worker.name, "prefill", f"{worker.url}/v1/chat/completions", asked)
         usage = reply.get("usage")
@@ -267,19 +290,25 @@ class Router:
         bad = []
         for worker in self.prefill.workers + self.decode.workers:
             try:
-                async with self.session.get(f"{worker.url}/health", timeout=ClientTimeout(total=2.0)) as reply:
+                async with self.session.get(
+                    f"{worker.url}/health", timeout=ClientTimeout(total=2.0)
+                ) as reply:
                     if reply.status != 200:
                         bad.append(worker.name)
             except (ClientError, OSError, TimeoutError):
                 bad.append(worker.name)
-        return web.json_response({"status": "ok" if not bad else "error", "bad": bad}, status=503 if bad else 200)
+        return web.json_response(
+            {"status": "ok" if not bad else "error", "bad": bad}, status=503 if bad else 200
+        )
 
     async def models(self, _: web.Request) -> web.Response:
         """The decode worker's list."""
         worker = self.decode.workers[0]
         try:
             async with self.session.get(f"{worker.url}/v1/models", timeout=ClientTimeout(total=5.0)) as reply:
-                return web.Response(body=await reply.read(), status=reply.status, content_type="application/json")
+                return web.Response(
+                    body=await reply.read(), status=reply.status, content_type="application/json"
+                )
         except (ClientError, OSError, TimeoutError) as error:
             failed = SideError(502, worker.name, "models", type(error).__name__)
             return web.json_response(failed.body(), status=502)

@@ -81,7 +81,11 @@ def _read(path: Path) -> dict[str, str]:
     try:
         with path.open("rb") as stream:
             status = os.fstat(stream.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077 or status.st_uid not in (os.getuid(), 0):
+            if (
+                not stat.S_ISREG(status.st_mode)
+                or status.st_mode & 0o077
+                or status.st_uid not in (os.getuid(), 0)
+            ):
                 raise input_error("launch.secrets_open", path=str(path), mode=f"{status.st_mode & 0o777:04o}")
             data = stream.read(MAX_FILE + 1)
     except OSError as error:

@@ -152,7 +152,12 @@ class LiveEngine:
         first = silent[0] if silent[0].stage != "router" else silent[-1]
         names = ", ".join(planned.name for planned in silent)
         return ServemarkError(
-            "runs.step_silent", Layer.ENGINE, step=names, seconds=seconds, count=timeouts, log=str(first.log_path)
+            "runs.step_silent",
+            Layer.ENGINE,
+            step=names,
+            seconds=seconds,
+            count=timeouts,
+            log=str(first.log_path),
         )
 
     def identity(self) -> EngineIdentity:
@@ -236,7 +241,10 @@ def shown_job(request: LineRequest, root: Path, nodes: int | None = None) -> Job
     where = JobPlace(
         nodes=[
             AllocatedNode(
-                f"node{n}", "all", "127.0.0.1" if local else f"node{n}", tuple(range(deployment.gpus_per_node or 0))
+                f"node{n}",
+                "all",
+                "127.0.0.1" if local else f"node{n}",
+                tuple(range(deployment.gpus_per_node or 0)),
             )
             for n in range(count)
         ],
@@ -256,7 +264,11 @@ def check_deployment(request: LineRequest) -> None:
     """
     deployment = request.choice.deployment
     get_reader(deployment.engine).check_installed()
-    if deployment.frontend is not None and deployment.frontend.type == PD_ROUTER and not is_installed("mooncake"):
+    if (
+        deployment.frontend is not None
+        and deployment.frontend.type == PD_ROUTER
+        and not is_installed("mooncake")
+    ):
         raise ServemarkError("launch.store_not_installed", Layer.INSTALL)
     shown_job(request, Path("/nowhere"))
 

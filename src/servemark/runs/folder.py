@@ -168,7 +168,11 @@ class RunFolder:
 
     def final_log(self, live: Path) -> Path:
         """Where a growing log will lie when the run has ended."""
-        return self.file(f"{STEPS}/{live.name}") if live.parent.name == "steps.live" else self.file("logs/engine.log")
+        return (
+            self.file(f"{STEPS}/{live.name}")
+            if live.parent.name == "steps.live"
+            else self.file("logs/engine.log")
+        )
 
     def _drop_live_steps(self) -> None:
         live, settled = self.file(LIVE_STEPS), self.file(STEPS)

@@ -6,7 +6,15 @@ from servemark.catalog.deployment import Deployment
 from servemark.launch.allocation import AllocatedNode
 from servemark.launch.engines.steps import JobContext, PlannedProcess, Probe, WorkerPlace, flags, url
 
-ROUTER_MODES = ("round-robin", "random", "kv", "direct", "least-loaded", "power-of-two", "device-aware-weighted")
+ROUTER_MODES = (
+    "round-robin",
+    "random",
+    "kv",
+    "direct",
+    "least-loaded",
+    "power-of-two",
+    "device-aware-weighted",
+)
 """Values of `--router-mode` that Dynamo 1.x documents; another is handed over as it stands."""
 _OWN = frozenset({"http-port", "http-host"})
 
@@ -16,7 +24,16 @@ def frontend(ctx: JobContext) -> PlannedProcess:
     given = ctx.deployment.frontend
     port = ctx.front_port(ctx.head)
     rest, ignored = flags({a.spelled: a.value for a in given.args.values()} if given else {}, _OWN)
-    argv = ["python3", "-m", "dynamo.frontend", "--http-host", ctx.listen(ctx.head), "--http-port", str(port), *rest]
+    argv = [
+        "python3",
+        "-m",
+        "dynamo.frontend",
+        "--http-host",
+        ctx.listen(ctx.head),
+        "--http-port",
+        str(port),
+        *rest,
+    ]
     env = {**plane_env(ctx), **(given.env if given else {})}
     workers = sum(role.workers for role in ctx.deployment.roles)
     probe = Probe(url(ctx.head, port), "/health", ctx.served_name, workers)

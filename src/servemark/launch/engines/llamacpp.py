@@ -125,4 +125,6 @@ def _binary(ctx: JobContext, place: WorkerPlace) -> PlannedProcess:
     rest, ignored = flags(place.role.args, _BINARY_OWN)
     argv = ["llama-server", "--model", ctx.model, "--alias", ctx.served_name]
     argv += ["--host", ctx.listen(node), "--port", str(port), "--metrics", "--slots", *rest]
-    return PlannedProcess(tuple(argv), probe=Probe(url(node, port), "/health", ctx.served_name), ignored=tuple(ignored))
+    return PlannedProcess(
+        tuple(argv), probe=Probe(url(node, port), "/health", ctx.served_name), ignored=tuple(ignored)
+    )

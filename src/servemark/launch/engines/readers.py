@@ -175,7 +175,9 @@ class ServerReader:
 
     def count_prompt(self, base_url: str, messages: Sequence[Mapping[str, object]]) -> int:
         """The chat form of vLLM's /tokenize."""
-        return len(self._tokens(base_url, {"messages": [dict(m) for m in messages], "add_generation_prompt": True}))
+        return len(
+            self._tokens(base_url, {"messages": [dict(m) for m in messages], "add_generation_prompt": True})
+        )
 
     def _tokens(self, base_url: str, body: dict[str, object]) -> list[int]:
         try:

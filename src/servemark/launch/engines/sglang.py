@@ -56,7 +56,15 @@ def router(ctx: JobContext, workers: list[tuple[WorkerPlace, PlannedProcess]]) -
     """SGLang's own router over the leaders of all workers."""
     given = ctx.deployment.frontend
     port = ctx.front_port(ctx.head)
-    argv = ["python3", "-m", "sglang_router.launch_router", "--host", ctx.listen(ctx.head), "--port", str(port)]
+    argv = [
+        "python3",
+        "-m",
+        "sglang_router.launch_router",
+        "--host",
+        ctx.listen(ctx.head),
+        "--port",
+        str(port),
+    ]
     plain = [w.probe.base_url for p, w in workers if p.role.role == "aggregated" and w.probe]
     if plain:
         argv += ["--worker-urls", *plain]

@@ -141,7 +141,9 @@ def url(node: AllocatedNode, port: int) -> str:
 _FLAG = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}\Z", re.ASCII)
 
 
-def flags(args: Mapping[str, object], own: frozenset[str], *, dashes: bool = True) -> tuple[list[str], list[str]]:
+def flags(
+    args: Mapping[str, object], own: frozenset[str], *, dashes: bool = True
+) -> tuple[list[str], list[str]]:
     """(words, ignored names) of recipe arguments. True is a bare flag, False and null are nothing, a list repeats
     its values after the flag, JSON stays one word.
 

@@ -34,7 +34,15 @@ def worker(ctx: JobContext, place: WorkerPlace) -> list[PlannedProcess]:
     env: dict[str, str] = {}
     probe = None
     if behind_dynamo:
-        argv = ["python3", "-m", "dynamo.trtllm", "--model-path", ctx.model, "--served-model-name", ctx.served_name]
+        argv = [
+            "python3",
+            "-m",
+            "dynamo.trtllm",
+            "--model-path",
+            ctx.model,
+            "--served-model-name",
+            ctx.served_name,
+        ]
         argv += ["--extra-engine-args", path, *mode_flags(ctx, place)]
         if ctx.deployment.extras.get("publish_events_and_metrics"):
             argv.append("--publish-events-and-metrics")

@@ -43,7 +43,11 @@ def worker(ctx: JobContext, place: WorkerPlace) -> list[PlannedProcess]:
     shared = _across_nodes(ctx, place)
     found = []
     for number, rank in enumerate(place.ranks):
-        head = ["python3", "-m", "dynamo.vllm", "--model", ctx.model] if behind_dynamo else ["vllm", "serve", ctx.model]
+        head = (
+            ["python3", "-m", "dynamo.vllm", "--model", ctx.model]
+            if behind_dynamo
+            else ["vllm", "serve", ctx.model]
+        )
         argv = [*head, "--served-model-name", ctx.served_name]
         if behind_dynamo:
             argv += mode_flags(ctx, place)
@@ -62,7 +66,9 @@ def worker(ctx: JobContext, place: WorkerPlace) -> list[PlannedProcess]:
                 argv=(*argv, *rest),
                 env=env,
                 files=_store_file(ctx),
-                probe=None if behind_dynamo or number else Probe(url(rank.node, port), "/health", ctx.served_name),
+                probe=None
+                if behind_dynamo or number
+                else Probe(url(rank.node, port), "/health", ctx.served_name),
                 ignored=tuple(ignored),
             )
         )
@@ -88,7 +94,12 @@ def _across_nodes(ctx: JobContext, place: WorkerPlace) -> list[list[str]]:
         ]
     common = ["--nnodes", str(nodes), "--master-addr", address, "--master-port", str(port)]
     if sizes.dp and sizes.dp > 1:
-        common += ["--data-parallel-address", address, "--data-parallel-rpc-port", str(ctx.port(place.leader))]
+        common += [
+            "--data-parallel-address",
+            address,
+            "--data-parallel-rpc-port",
+            str(ctx.port(place.leader)),
+        ]
     return [[*common, "--node-rank", str(n), *(["--headless"] if n else [])] for n in range(nodes)]
 
 
@@ -108,7 +119,8 @@ def _transfer_env(ctx: JobContext, place: WorkerPlace, number: int) -> dict[str,
     names = {connector.name for connector in place.role.connectors}
     if not place.role.connectors and _connector(ctx, place):
         names.add("NixlConnector")
-    node, env = place.ranks[number].node, {}
+    node = place.ranks[number].node
+    env: dict[str, str] = {}
     if "NixlConnector" in names:
         env |= {
             "VLLM_NIXL_SIDE_CHANNEL_HOST": node.address,
