@@ -43,7 +43,9 @@ def deployment(path: Path) -> Deployment:
 def aggregated() -> Deployment:
     """The same engine with the same arguments, alone."""
     pair = deployment(RECIPE)
-    return replace(pair, roles=(replace(pair.roles[0], role="aggregated"),), services=(), frontend=None)
+    return replace(
+        pair, roles=(replace(pair.roles[0], role="aggregated", env={}),), services=(), frontend=None
+    )
 
 
 def start(recipe: Deployment, folder: Path, work: Path | None = None) -> LiveJob:

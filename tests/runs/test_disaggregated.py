@@ -255,7 +255,7 @@ def test_the_launcher_is_ended(  # noqa: PLR0917 - fixtures
         bound[0] == bound[3] == {"127.0.0.1"}
     )  # the store's master and the router: nothing beyond this host
     # Mooncake's transfer engine (0.3.13) binds its handshake and its data port to every interface, whatever it is told.
-    assert bound[1] == bound[2] == {"127.0.0.1", "0.0.0.0", "*"}
+    assert bound[1] == bound[2] == {"127.0.0.1", "0.0.0.0", "*"}  # noqa: S104
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
     assert process.returncode == code and "Traceback" not in err
