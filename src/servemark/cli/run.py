@@ -38,6 +38,11 @@ from servemark.cli.options import Finite, Verb, common
 @click.option("--no-evals", is_flag=True, help="cli.run.option.no_evals")
 @click.option("--no-report", is_flag=True, help="cli.run.option.no_report")
 @click.option("--dry-run", is_flag=True, help="cli.run.option.dry_run")
+@click.option("--script", is_flag=True, help="cli.run.option.script")
+@click.option("--secret", "secrets", multiple=True, metavar="NAME", help="cli.run.option.secret")
+@click.option(
+    "--secrets-file", type=click.Path(path_type=Path), metavar="FILE", help="cli.run.option.secrets_file"
+)
 @common
 def run(  # noqa: PLR0917 - one parameter an option
     selector: str,
@@ -50,16 +55,22 @@ def run(  # noqa: PLR0917 - one parameter an option
     no_evals: bool,
     no_report: bool,
     dry_run: bool,
+    script: bool,
+    secrets: tuple[str, ...],
+    secrets_file: Path | None,
     home: str | None,
     as_json: bool,
 ) -> int:
     """Text comes from the catalogue."""
     from servemark.cli import run_job  # noqa: PLC0415 - --help must not import the client
+    from servemark.launch.secret_env import load_secrets, remember_environment  # noqa: PLC0415
     from servemark.runs.request import RunOptions, prepare  # noqa: PLC0415
 
     if trace is None and (sessions is not None or scale_lengths is not None):
         raise input_error("cli.run.only_with_trace")
+    remember_environment()
     options = RunOptions(
+        secret_env={} if dry_run or script else load_secrets(secrets, secrets_file),
         trace=trace,
         sessions=8 if sessions is None else sessions,
         scale_lengths=1.0 if scale_lengths is None else scale_lengths,
@@ -71,6 +82,9 @@ def run(  # noqa: PLR0917 - one parameter an option
     )
     request = prepare(selector, options)
     where = Home.resolve(home)
+    if script:
+        click.echo(run_job.script_text(request, secrets), nl=False)
+        return 0
     if dry_run:
         run_job.check(request)
         click.echo(run_job.dry_run_json(request) if as_json else run_job.dry_run_text(request))

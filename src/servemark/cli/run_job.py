@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -15,8 +17,11 @@ from servemark.base.home import Home
 from servemark.base.messages import current_language, text
 from servemark.cli.line_view import print_line
 from servemark.cli.live import LiveView
+from servemark.launch.failure import printable
+from servemark.launch.job import PlannedStep
+from servemark.launch.local_allocation import HostLauncher
 from servemark.report.page import write_report
-from servemark.runs.deploy import check_deployment
+from servemark.runs.deploy import check_deployment, script_of, shown_job
 from servemark.runs.line import LineOutcome, run_line
 from servemark.runs.manifest import cache_state, declared, workload_facts
 from servemark.runs.request import LineRequest
@@ -86,7 +91,50 @@ def dry_run_facts(request: LineRequest) -> dict[str, object]:
         "cache_hit_theoretical_blocks": request.theory.blocks,
         "evals": [{"task": t.id, "version": t.version, "n": len(t.items)} for t in request.tasks],
         "inputs": request.inputs,
+        "steps": [
+            {
+                "name": step.name,
+                "stage": step.stage,
+                "node": step.node.name,
+                "gpus": list(step.gpus),
+                "argv": list(step.process.argv),
+                "env": dict(step.env),
+                "files": dict(step.process.files),
+                "ready": None
+                if step.process.probe is None
+                else step.process.probe.base_url + step.process.probe.path,
+                "not_handed_over": list(step.process.ignored),
+            }
+            for step in shown_steps(request)
+        ],
     }
+
+
+def shown_steps(request: LineRequest) -> tuple[PlannedStep, ...]:
+    """The steps with stand-in nodes, folders and ports."""
+    return shown_job(request, Path("RUN")).steps
+
+
+def script_text(request: LineRequest, secrets: Sequence[str]) -> str:
+    """The deployment as an sbatch script; names of secrets only."""
+    return script_of(request, secrets)
+
+
+def _node_lines(request: LineRequest) -> list[str]:
+    """Per node, exactly what would run, in the order of starting."""
+    launcher = HostLauncher(gpus=0)
+    steps = shown_steps(request)
+    lines = []
+    for node in dict.fromkeys(step.node.name for step in steps):
+        lines.append(text("cli.run.dry_node", None, node=node))
+        for step in steps:
+            if step.node.name == node:
+                shown = printable(shlex.join(launcher.describe(step.request())), 100_000)
+                lines.append(text("cli.run.dry_step", None, step=step.name, command=shown))
+                lines += [
+                    text("cli.run.dry_file", None, path=step.config_dir / name) for name in step.process.files
+                ]
+    return lines
 
 
 def dry_run_json(request: LineRequest) -> str:
@@ -128,4 +176,5 @@ def dry_run_text(request: LineRequest) -> str:
         for p in request.points
     ]
     lines += [text("cli.run.dry_eval", None, task=t.id, n=len(t.items)) for t in request.tasks]
+    lines += _node_lines(request)
     return "\n  ".join(lines)

@@ -154,7 +154,7 @@ def build_job(deployment: Deployment, where: JobPlace, *, run_id: str, served_na
 
 
 def frontend_of(deployment: Deployment) -> str:
-    """What takes requests: `none` (the one worker itself), `servemark-pd`, `dynamo`, `sglang` or `trtllm_serve`.
+    """What takes requests: `none` (the one worker itself), `servemark-pd`, `dynamo`, `sglang-router` or `trtllm_serve`.
 
     Raises ServemarkError (layer input) for an engine that is not known, or a front end that cannot stand before it.
     """
@@ -171,17 +171,22 @@ def frontend_of(deployment: Deployment) -> str:
         fits = "none" if alone else llamacpp.PD_ROUTER if split and engine != "llama-server" else None
         known = {fits} - {None}
         chosen = given or ("none" if alone else None)
+    elif engine == "sglang":
+        # Schema 1 calls the router `sglang`; schema 2 calls it `sglang-router`, and `sglang` is a worker that serves itself.
+        chosen = given or "dynamo"
+        known = {"dynamo", "sglang-router"} | ({"none"} if alone else set())
+        if chosen == "sglang":
+            chosen = "sglang-router" if deployment.schema == 1 else "none"
     else:
         chosen = given or "dynamo"
-        known = {"dynamo", "sglang"} if engine == "sglang" else {"dynamo"}
-        known |= {"trtllm_serve"} if engine == "trtllm" and not alone else set()
-        if alone and chosen in (engine, "trtllm_serve", "none") and engine != "sglang":
+        known = {"dynamo"} | ({"trtllm_serve"} if engine == "trtllm" and not alone else set())
+        if alone and chosen in (engine, "trtllm_serve", "none"):
             return "none"
     if chosen is None or chosen not in known:
         raise input_error(
             "launch.frontend_unfit",
             where=str(deployment.frontend.at if deployment.frontend else deployment.at),
-            frontend=str(chosen)[:80],
+            frontend=str(given or chosen)[:80],
             engine=engine,
             known=", ".join(sorted(str(name) for name in known)) or "-",
         )
@@ -297,7 +302,11 @@ def _router(ctx: JobContext, rendered: list[tuple[WorkerPlace, PlannedProcess]])
         return None
     if ctx.frontend == "dynamo":
         return dynamo.frontend(ctx)
-    makers = {llamacpp.PD_ROUTER: llamacpp.router, "sglang": sglang.router, "trtllm_serve": trtllm.router}
+    makers = {
+        llamacpp.PD_ROUTER: llamacpp.router,
+        "sglang-router": sglang.router,
+        "trtllm_serve": trtllm.router,
+    }
     maker = makers.get(ctx.frontend)
     if maker is None:
         raise ServemarkError("launch.no_router", Layer.INPUT, exit_code=2, engine=ctx.deployment.engine)

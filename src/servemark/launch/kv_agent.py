@@ -233,7 +233,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """/counters."""
         if self.path == "/counters":
-            self._answer(200, {**self.agent.counters, "facts": self.agent.facts})
+            free = os.statvfs(self.agent.folder)
+            disk = {"disk_free_bytes": free.f_bavail * free.f_frsize}
+            self._answer(200, {**self.agent.counters, **disk, "facts": self.agent.facts})
         else:
             self._answer(404, {"error": "no such path"})
 

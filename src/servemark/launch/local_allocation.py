@@ -115,15 +115,20 @@ class LocalAllocation:
             request.work_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise disk_error(error, request.work_dir) from error
-        worker = start_worker(
-            request.argv,
-            {**_given_env(request), **request.secret_env, RUN_ENV: self.run_id},
-            base_url="",
-            log_path=request.log_path,
-            work_dir=request.work_dir,
-            grace_s=min(request.grace_s, 2.0),
-            remove_work_dir=owns,
-        )
+        try:
+            worker = start_worker(
+                request.argv,
+                {**_given_env(request), **request.secret_env, RUN_ENV: self.run_id},
+                base_url="",
+                log_path=request.log_path,
+                work_dir=request.work_dir,
+                grace_s=min(request.grace_s, 2.0),
+                remove_work_dir=owns,
+            )
+        except BaseException:
+            if owns:
+                shutil.rmtree(request.work_dir, ignore_errors=True)
+            raise
         step = LocalStep(request, worker, owns_folder=owns)
         with self._lock:
             self._steps.append(step)

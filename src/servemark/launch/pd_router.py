@@ -190,16 +190,9 @@ class Router:
             cached = await self._prefill(worker, slot, body)
             done = time.monotonic()
             self.counters["prefill_seconds"] += done - begun
-            saved = await self.ask(
-                worker.name, "save", f"{worker.url}/slots/{slot}?action=save", {"filename": name}
-            )
+            saved = await self._save(worker, slot, name)
             self.counters["save_seconds"] += time.monotonic() - done
-            stored = await self.ask(
-                worker.name,
-                "put",
-                f"{worker.agent}/put",
-                {"file": name, "key": name, "bytes": saved.get("n_written")},
-            )
+            stored = await self._put(worker, name, saved)
             self.counters["put_seconds"] += float(stored.get("seconds", 0.0))
             self.counters["transfer_bytes"] += float(saved.get("n_written", 0))
         async with self.decode.take("") as (worker, slot):
@@ -216,6 +209,25 @@ class Router:
             self.counters["restore_seconds"] += time.monotonic() - before
             self.counters["transfer_seconds"] += time.monotonic() - done
             return await self._decode(request, worker, slot, body, cached)
+
+    async def _save(self, worker: Worker, slot: int, name: str) -> dict[str, Any]:
+        """Slot -> file. The engine does not say why it cannot, so the room on its disk is told too."""
+        try:
+            return await self.ask(
+                worker.name, "save", f"{worker.url}/slots/{slot}?action=save", {"filename": name}
+            )
+        except SideError as error:
+            free = "?"
+            with contextlib.suppress(ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError):
+                async with self.session.get(f"{worker.agent}/counters") as reply:
+                    free = str((await reply.json())["disk_free_bytes"])
+            detail = f"{error.detail} ({free} bytes free on the disk of its slot files)"
+            raise SideError(502, worker.name, "save", detail) from error
+
+    async def _put(self, worker: Worker, name: str, saved: dict[str, Any]) -> dict[str, Any]:
+        """Slot file -> object. The agent is told the size that the engine meant to write."""
+        body = {"file": name, "key": name, "bytes": saved.get("n_written")}
+        return await self.ask(worker.name, "put", f"{worker.agent}/put", body)
 
     async def _prefill(self, worker: Worker, slot: int, body: dict[str, Any]) -> int | None:
         """Compute the prompt; how many of its tokens were cached there."""

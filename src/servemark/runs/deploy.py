@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from servemark.base.errors import Layer, ServemarkError, input_error
+from servemark.launch import script
 from servemark.launch.allocation import AllocatedNode, AllocationRequest, Launcher, NodeGroup
 from servemark.launch.engines.embedded import is_installed
 from servemark.launch.engines.llamacpp import PD_ROUTER
@@ -26,6 +27,7 @@ from servemark.launch.local import ReadyTick
 from servemark.launch.local_allocation import HostLauncher
 from servemark.launch.placement import nodes_of, place
 from servemark.launch.ports import require_free
+from servemark.launch.script import sbatch_script, stand_in
 from servemark.runs.folder import LIVE_STEPS
 from servemark.runs.interrupts import Interrupts
 from servemark.runs.request import LineRequest
@@ -255,6 +257,32 @@ def shown_job(request: LineRequest, root: Path, nodes: int | None = None) -> Job
         fixed_port=request.port,
     )
     return build_job(deployment, where, run_id="RUN", served_name="RUN")
+
+
+def script_of(request: LineRequest, secrets: Sequence[str] = ()) -> str:
+    """The deployment as an sbatch script (launch/script.py). Raises ServemarkError for what cannot be rendered."""
+    deployment = request.choice.deployment
+    nodes = nodes_of(place(deployment))
+    gpus = deployment.gpus_per_node or 0
+    numbers = itertools.count(FIRST_SHOWN_PORT)
+    where = JobPlace(
+        nodes=[stand_in(number, gpus) for number in range(nodes)],
+        ports=lambda _, many: [next(numbers) for _ in range(many)],
+        work_root=script.WORK,
+        log_root=script.LOGS,
+        bind="node",
+        fixed_port=request.port,
+    )
+    job = build_job(deployment, where, run_id=f"{deployment.name}-by-hand", served_name=deployment.name)
+    return sbatch_script(
+        job,
+        name=deployment.name,
+        nodes=nodes,
+        gpus=gpus,
+        time_limit_s=deployment.time_limit_s or _DAY_S,
+        ready_budget_s=deployment.ready_budget_s,
+        secrets=secrets,
+    )
 
 
 def check_deployment(request: LineRequest) -> None:

@@ -56,22 +56,12 @@ def etcd(ctx: JobContext, work_dir: Path) -> PlannedProcess:
     listen = f"http://{ctx.listen(ctx.head)}:{client}"
     own = f"http://127.0.0.1:{peer}"
     ctx.services["etcd"] = at
+    argv = ["etcd", "--data-dir", str(work_dir / "data")]
+    argv += ["--listen-client-urls", listen, "--advertise-client-urls", at]
+    argv += ["--listen-peer-urls", own, "--initial-advertise-peer-urls", own]
+    argv += ["--initial-cluster", f"default={own}"]
     return PlannedProcess(
-        (
-            "etcd",
-            "--data-dir",
-            str(work_dir / "data"),
-            "--listen-client-urls",
-            listen,
-            "--advertise-client-urls",
-            at,
-            "--listen-peer-urls",
-            own,
-            "--initial-advertise-peer-urls",
-            own,
-            "--initial-cluster",
-            f"default={own}",
-        ),
+        tuple(argv),
         probe=Probe(at, "/health"),
     )
 
@@ -101,29 +91,29 @@ def _nats(ctx: JobContext, given: Service, work_dir: Path) -> PlannedProcess:
 
 
 def _master(ctx: JobContext, given: Service, work_dir: Path) -> PlannedProcess:
-    """`mooncake_master` with ports of its own; the HTTP metadata server runs too, whoever uses it."""
-    rpc, metrics, metadata = ctx.ports(ctx.head, 3)
+    """`mooncake_master` with ports of its own.
+
+    Its HTTP metadata server runs only where engines use it: it listens on every interface whatever it is told
+    (Mooncake 0.3.13).
+    """
+    rpc, metrics = ctx.ports(ctx.head, 2)
     host = ctx.listen(ctx.head)
     rest, ignored = flags({a.spelled: a.value for a in given.args.values()}, _MASTER_OWN)
-    words = _gflags(rest)
-    argv = [
-        program("mooncake_master"),
-        f"-rpc_port={rpc}",
-        f"-rpc_address={host}",
-        f"-metrics_port={metrics}",
-    ]
-    argv += [
-        f"-metrics_host={host}",
-        "-enable_http_metadata_server=true",
-        f"-http_metadata_server_port={metadata}",
-    ]
-    argv += [f"-http_metadata_server_host={host}", *words]
-    ctx.services[MASTER] = f"{ctx.head.address}:{rpc}"
-    ctx.services["mooncake-metadata"] = f"{url(ctx.head, metadata)}/metadata"
-    ctx.services["mooncake-metrics"] = url(ctx.head, metrics)
+    argv = [program("mooncake_master"), f"-rpc_port={rpc}", f"-rpc_address={host}"]
+    argv += [f"-metrics_port={metrics}", f"-metrics_host={host}"]
     config = given.options.get("store_config")
+    wanted = config.get("metadata_server") if isinstance(config, dict) else None
+    ctx.services[MASTER] = f"{ctx.head.address}:{rpc}"
+    ctx.services["mooncake-metadata"] = P2P
+    if wanted != P2P and not (ctx.bind == "loopback" and wanted is None):
+        metadata = ctx.port(ctx.head)
+        argv += ["-enable_http_metadata_server=true", f"-http_metadata_server_port={metadata}"]
+        argv.append(f"-http_metadata_server_host={host}")
+        ctx.services["mooncake-metadata"] = f"{url(ctx.head, metadata)}/metadata"
     if isinstance(config, dict):
         ctx.store_config = {**config, "master_server_address": ctx.services[MASTER]}
+        ctx.store_config["metadata_server"] = ctx.services["mooncake-metadata"]
+    argv += _gflags(rest)
     return PlannedProcess(tuple(argv), probe=Probe(url(ctx.head, metrics), "/health"), ignored=tuple(ignored))
 
 
@@ -186,10 +176,9 @@ def store_settings(ctx: JobContext, where: str) -> dict[str, object]:
         if size is None or not 1 << 20 <= size <= 1 << 50 or not math.isfinite(size):
             raise input_error("launch.store_value", where=where, option=key, value=str(config.get(key))[:80])
         found[target] = size
-    metadata = config.get("metadata_server", P2P)
     protocol, device = config.get("protocol", "tcp"), config.get("device_name") or ""
     for key, value in (("protocol", protocol), ("device_name", device or "x")):
         if not isinstance(value, str) or not _WORD.match(value):
             raise input_error("launch.store_value", where=where, option=key, value=str(value)[:80])
-    found["metadata_server"] = P2P if metadata == P2P else ctx.services["mooncake-metadata"]
+    found["metadata_server"] = ctx.services["mooncake-metadata"]
     return {**found, "protocol": protocol, "device": device}

@@ -1,0 +1,148 @@
+"""A job as one sbatch script for people: to read, or to run by hand. Plain bash, nothing of servemark's is needed.
+
+Node addresses and folders are known on the cluster only; they stand in the job as tokens and become variables of the
+script. Everything else is quoted word by word. Secrets are asked for by name and taken from the environment.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from servemark.launch.allocation import AllocatedNode
+from servemark.launch.job import STAGES, Job, PlannedStep
+
+WORK, LOGS = Path("/@WORK@"), Path("/@LOGS@")
+_TOKEN = re.compile(r"/@(WORK|LOGS)@|@ADDR([0-9]{1,5})@")
+
+
+def stand_in(number: int, gpus: int) -> AllocatedNode:
+    """A node of the script: its address is a token."""
+    return AllocatedNode(f"node{number}", "all", f"@ADDR{number}@", tuple(range(gpus)))
+
+
+def word(text: str) -> str:
+    """One word of bash that means exactly `text`, tokens replaced by the script's variables."""
+    parts, at = [], 0
+    for found in _TOKEN.finditer(text):
+        if found.start() > at:
+            parts.append(shlex.quote(text[at : found.start()]))
+        parts.append(f'"${{{found[1]}}}"' if found[1] else f'"${{ADDR[{found[2]}]}}"')
+        at = found.end()
+    if at < len(text) or not text:
+        parts.append(shlex.quote(text[at:]))
+    return "".join(parts)
+
+
+def sbatch_script(
+    job: Job,
+    *,
+    name: str,
+    nodes: int,
+    gpus: int,
+    time_limit_s: int,
+    ready_budget_s: float,
+    secrets: Sequence[str] = (),
+) -> str:
+    """The whole script. It starts the steps stage by stage, waits for each, and ends all when one ends.
+
+    Arguments of the script are a command that is run once all is ready, with SERVEMARK_URL and SERVEMARK_MODEL set;
+    without them it serves until its time is over.
+    """
+    lines = [*_head(name, nodes, gpus, time_limit_s), *_prologue(secrets)]
+    for stage in STAGES:
+        steps = job.stage(stage)
+        if steps:
+            lines.append(f"# {stage}")
+        for step in steps:
+            lines += _start(step)
+        for step in steps:
+            if step.process.probe is not None:
+                url = word(step.process.probe.base_url + step.process.probe.path)
+                lines.append(f"await {shlex.quote(step.name)} {url} {int(ready_budget_s)}")
+        if steps:
+            lines.append("")
+    lines += [
+        f"export SERVEMARK_URL={word(job.front.base_url)} SERVEMARK_MODEL={word(job.served_name)}",
+        'echo "ready: $SERVEMARK_URL serves $SERVEMARK_MODEL"',
+        'if [ "$#" -gt 0 ]; then "$@"; exit; fi',
+        'wait -n "${PIDS[@]}"',
+        'echo "a step has ended; its log is in $LOGS" >&2',
+        "exit 1",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _head(name: str, nodes: int, gpus: int, time_limit_s: int) -> list[str]:
+    safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:80]
+    minutes = max(1, -(-time_limit_s // 60))
+    lines = [
+        "#!/bin/bash",
+        f"#SBATCH --job-name={safe}",
+        f"#SBATCH --nodes={nodes}",
+        "#SBATCH --ntasks-per-node=1",
+    ]
+    if gpus:
+        lines.append(f"#SBATCH --gpus-per-node={gpus}")
+    return [*lines, f"#SBATCH --time={minutes}", "#SBATCH --no-requeue", f"#SBATCH --output={safe}-%j.out"]
+
+
+def _prologue(secrets: Sequence[str]) -> list[str]:
+    lines = ["set -euo pipefail", ""]
+    for secret in secrets:
+        lines += [f': "${{{secret}:?export {secret} before sbatch}}"', f"export {secret}"]
+    return [
+        *lines,
+        'mapfile -t NODES < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
+        "ADDR=()",
+        'for node in "${NODES[@]}"; do',
+        "  found=$(getent ahostsv4 \"$node\" | awk 'NR == 1 { print $1 }') || true",
+        '  ADDR+=("${found:-$node}")',
+        "done",
+        'LOGS="$PWD/servemark-$SLURM_JOB_ID"',
+        'WORK="$LOGS/work"',
+        'mkdir -p "$LOGS" "$WORK"',
+        "PIDS=()",
+        "finish() {",
+        "  trap - EXIT",
+        '  [ "${#PIDS[@]}" -eq 0 ] || kill "${PIDS[@]}" 2>/dev/null || true',
+        "  wait || true",
+        '  rm -rf "$WORK"',
+        "}",
+        "trap finish EXIT",
+        "trap 'exit 143' TERM",
+        "trap 'exit 130' INT",
+        "await() {  # name, URL, seconds",
+        "  local end=$((SECONDS + $3)) pid",
+        '  until curl -fsS --noproxy "*" --max-time 2 -o /dev/null "$2" 2>/dev/null; do',
+        '    for pid in "${PIDS[@]}"; do',
+        '      kill -0 "$pid" 2>/dev/null || { echo "a step ended while $1 started; see $LOGS" >&2; exit 1; }',
+        "    done",
+        '    [ "$SECONDS" -lt "$end" ] || { echo "$1 was not ready after $3 s; see $LOGS/$1.log" >&2; exit 1; }',
+        "    sleep 1",
+        "  done",
+        '  echo "$1 is ready"',
+        "}",
+        "",
+    ]
+
+
+def _start(step: PlannedStep) -> list[str]:
+    number = step.node.name.removeprefix("node")
+    lines = [f"mkdir -p {word(str(step.work_dir))}"]
+    for name, text in step.process.files.items():
+        lines.append(f"mkdir -p {word(str(step.config_dir))}")
+        lines.append(f"printf '%s' {word(text)} > {word(str(step.config_dir / name))}")
+    env = dict(step.env)
+    if step.gpus:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, step.gpus))
+    srun = f'srun --overlap --mem=0 --nodes=1 --ntasks=1 --nodelist="${{NODES[{number}]}}"'
+    srun += f" --chdir={word(str(step.work_dir))} --output={word(str(step.log_path))}"
+    srun += " --gres=none" if not step.gpus else ""
+    words = [
+        word(part) for part in ("env", *(f"{k}={v}" for k, v in sorted(env.items())), *step.process.argv)
+    ]
+    body = " \\\n  ".join([srun, *words])
+    return [f"# {step.name}", f"{body} &", "PIDS+=($!)"]
