@@ -356,6 +356,8 @@ def connector_without_store(view: RecipeView) -> Iterator[Hit]:
         path = env_of(recipe, users[0])
         if not any(name.startswith("MOONCAKE_") for name in path):
             yield Hit(flag_at(users[0], "kv-transfer-config"), {"role": users[0].role})
+    elif recipe.frontend is not None and recipe.frontend.type == "servemark-pd":
+        return  # its workers' agents carry slot files through the store, without a connector of the engine
     elif store is not None and not users and not hicache:
         yield Hit(store.at, {"role": ""}, (), None, "unused", "warning")
 
