@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from servemark.preflight.facts import KIB, PAGE_2M, HostFacts
+from servemark.preflight.facts import PAGE_2M, HostFacts
 from servemark.preflight.finding import Command, Finding, Saying, both, count, say, size
 from servemark.preflight.judge_memory import allocates_with_thp
-from servemark.preflight.needs import PTE_BUDGET, Needs, StoreNeed
+from servemark.preflight.needs import Needs, StoreNeed
+from servemark.sizing.needs import EFA_ENTRIES, PAGE_4K
 
 PINNING = ("efa", "rdma", "verbs", "ucx", "libfabric", "barex")
 """Transports that pin what they register."""
-PAGE_4K = 4 * KIB
 
 
 def judge_limits(facts: HostFacts, needs: Needs | None) -> Iterator[Finding]:
@@ -105,12 +105,12 @@ def _registration(facts: HostFacts, store: StoreNeed) -> Finding:
         "entries_2m": large,
         "chunks_4k": store.chunks(PAGE_4K),
         "chunks_2m": store.chunks(PAGE_2M),
-        "budget": PTE_BUDGET,
+        "budget": EFA_ENTRIES,
     }
     if store.protocol != "efa":
         return Finding("registration", "none", found, facts=plain)
-    need = say("preflight.registration.need", budget=count(PTE_BUDGET), reach=size(PTE_BUDGET * PAGE_4K))
-    if small <= PTE_BUDGET or store.huge == "hugetlb":
+    need = say("preflight.registration.need", budget=count(EFA_ENTRIES), reach=size(EFA_ENTRIES * PAGE_4K))
+    if small <= EFA_ENTRIES or store.huge == "hugetlb":
         return Finding("registration", "ok", found, need, facts=plain)
     itself = allocates_with_thp(facts)
     split = say("preflight.registration.split", chunks=store.chunks(PAGE_4K))

@@ -1,4 +1,4 @@
-"""What one node of an arm's deployment asks of its host: exact arithmetic with each formula and its source.
+"""What one node of an arm's deployment asks of its host; the arithmetic is `sizing`'s.
 
 All sizes are bytes and say their scope: per rank, per node. `rank` is one engine process on one GPU. An embedded
 store takes its segment in every rank's own process; a size like `190GB` is read by the store's rules, so it is
@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from servemark.catalog.byte_sizes import binary_size
+from servemark.base.errors import ServemarkError
 from servemark.catalog.deployment import ROLE_NAMES, Deployment, RoleName, RoleSpec, Service
 from servemark.preflight.facts import GIB, PAGE_2M
+from servemark.sizing.from_recipe import ranks_per_node
+from servemark.sizing.lines import Remark
+from servemark.sizing.needs import HostNeeds, chunks, entries, host_needs
+from servemark.sizing.store_sizes import store_of
 
-PTE_BUDGET = 22 << 20
-"""Page-table entries of one EFA device that Mooncake's transport plans with (its MC_EFA_MAX_PTE_ENTRIES default)."""
-HEADROOM_SHARE = 0.07
-HEADROOM_RANK_PAGES = 704
-"""Assumed: other users of the pool (libfabric's and NCCL's own buffers). 7 %, and with EFA at least 1.375 GiB a rank:
-8 ranks were seen to exhaust a pool that was 10.5 GiB above the store's own need."""
-STORE_CONNECTORS = ("MooncakeStoreConnector",)
 DEFAULT_PORTS = {"mooncake-master": (8700, 8701, 8702), "etcd": (2379, 2380), "nats": (4222,)}
 """Where srt-slurm starts the services of a recipe that names no ports (store: RPC, HTTP metadata, metrics)."""
 
@@ -37,6 +34,17 @@ class StoreNeed:
     huge_page_bytes: int
 
     @property
+    def arithmetic(self) -> HostNeeds:
+        """Bytes, pages and entries of the node, as `fit` works them out."""
+        return host_needs(
+            ranks=self.ranks,
+            segment_bytes=self.segment_bytes,
+            buffer_bytes=self.buffer_bytes,
+            page_bytes=self.huge_page_bytes,
+            protocol=self.protocol or "",
+        )
+
+    @property
     def rank_bytes(self) -> int:
         """One rank: segment + local buffer."""
         return self.segment_bytes + self.buffer_bytes
@@ -44,30 +52,25 @@ class StoreNeed:
     @property
     def node_bytes(self) -> int:
         """All ranks of the node."""
-        return self.ranks * self.rank_bytes
+        return self.arithmetic.bytes_per_node
 
     @property
     def pages(self) -> int:
-        """Huge pages of the node: ranks x (ceil(segment/page) + ceil(buffer/page)); measured to be exact for the
-        store itself (256 MiB + 64 MiB took 160 pages of 2 MiB, a pool of 159 failed)."""
-        page = self.huge_page_bytes
-        return self.ranks * (-(-self.segment_bytes // page) + -(-self.buffer_bytes // page))
+        """Huge pages of the node."""
+        return self.arithmetic.pages
 
     @property
     def reserve_pages(self) -> int:
-        """What to reserve: pages x 1.07, with EFA at least pages + 704 a rank (2 MiB pages)."""
-        share = -(-self.pages * 107 // 100)
-        if self.protocol != "efa":
-            return share
-        return max(share, self.pages + self.ranks * (HEADROOM_RANK_PAGES * PAGE_2M // self.huge_page_bytes))
+        """What to reserve, headroom included."""
+        return self.arithmetic.pages_reserved
 
     def entries(self, page_bytes: int) -> int:
         """Registration entries of one rank's segment at a page size."""
-        return -(-self.segment_bytes // page_bytes)
+        return entries(self.segment_bytes, page_bytes)
 
     def chunks(self, page_bytes: int) -> int:
-        """Pieces that EFA registers one segment in: ceil(segment / (budget x page))."""
-        return -(-self.segment_bytes // (PTE_BUDGET * page_bytes))
+        """Pieces that EFA registers one segment in."""
+        return chunks(self.segment_bytes, page_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ def needs_of(
     found = []
     for one in roles:
         ranks = ranks_per_node(one, deployment)
-        store = _store_need(deployment, one, service, ranks, problems)
+        store = _store_need(deployment, one, ranks, problems)
         found.append(RoleNeed(one.role, ranks, ranks if one.gpus else 0, store))
     return Needs(
         arm=arm,
@@ -132,61 +135,32 @@ def needs_of(
     )
 
 
-def ranks_per_node(role: RoleSpec, deployment: Deployment) -> int:
-    """Engine processes of a role on its fullest node: workers that are smaller than a node are packed."""
-    per_node = deployment.gpus_per_node or role.gpus or 1
-    if not role.gpus:
-        return -(-role.workers // max(role.nodes, 1))
-    if role.gpus >= per_node:
-        return per_node
-    workers = min(per_node // role.gpus, -(-role.workers // max(role.nodes, 1)))
-    return max(1, workers) * role.gpus
-
-
-def _store_need(
-    deployment: Deployment, role: RoleSpec, service: Service | None, ranks: int, problems: list[str]
-) -> StoreNeed | None:
-    env = {**deployment.environment, **role.env}
-    vllm = any(c.name in STORE_CONNECTORS for c in role.connectors)
-    hicache = role.flag("hicache-storage-backend") == "mooncake"
-    if not vllm and not hicache:
+def _store_need(deployment: Deployment, role: RoleSpec, ranks: int, problems: list[str]) -> StoreNeed | None:
+    """The role's tier as `fit` reads it; a problem where its size is elsewhere or its reader refuses it."""
+    remarks: list[Remark] = []
+    try:
+        store = store_of(deployment, role, remarks)
+    except ServemarkError:
+        problems.append("preflight.need.no_store_size")
         return None
-    config = _store_config(role, service, env, hicache=hicache)
-    mode = config.get("mode")
-    if isinstance(mode, str) and mode not in {"embedded"}:
+    if any(remark.name in {"store_standalone", "store_elsewhere"} for remark in remarks):
         # A store process of its own holds the segment; its size stands where that process is configured.
         problems.append("preflight.need.standalone_store")
         return None
-    segment = binary_size(config.get("global_segment_size"))
-    buffer = binary_size(config.get("local_buffer_size"))
-    if segment is None or buffer is None:
+    if any(remark.name in {"store_unconfigured", "store_unread"} for remark in remarks):
         problems.append("preflight.need.no_store_size")
+    if store is None:
         return None
-    if hicache:  # SGLang reads a total and divides it by its tensor-parallel size
-        segment //= role.parallel.tp or 1
-    protocol = config.get("protocol")
-    huge, page = _huge(env)
-    return StoreNeed(
-        segment, buffer, ranks, protocol.lower() if isinstance(protocol, str) else None, huge, page
+    if store.ratio:
+        problems.append("preflight.need.ratio_store")
+    if not store.rank_bytes:
+        return None
+    huge, page = (
+        _huge({**deployment.environment, **role.env}) if store.kind == "mooncake" else ("plain", PAGE_2M)
     )
-
-
-def _store_config(
-    role: RoleSpec, service: Service | None, env: Mapping[str, str], *, hicache: bool
-) -> dict[str, object]:
-    """The store's settings: the service's, then the role's own environment or arguments over them."""
-    stated = service.options.get("store_config") if service is not None else None
-    config: dict[str, object] = dict(stated) if isinstance(stated, dict) else {}
-    names = {
-        "MOONCAKE_GLOBAL_SEGMENT_SIZE": "global_segment_size",
-        "MOONCAKE_LOCAL_BUFFER_SIZE": "local_buffer_size",
-        "MOONCAKE_PROTOCOL": "protocol",
-    }
-    config.update({field: env[name] for name, field in names.items() if name in env})
-    extra = role.flag("hicache-storage-backend-extra-config")
-    if hicache and isinstance(extra, dict):
-        config.update({str(key): value for key, value in extra.items()})
-    return config
+    return StoreNeed(
+        store.segment_bytes, store.buffer_bytes, ranks, store.protocol if store.shared else None, huge, page
+    )
 
 
 def _huge(env: Mapping[str, str]) -> tuple[str, int]:
