@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from servemark.catalog.architecture import Architecture
 from servemark.sizing.gpu_lines import SPARSE_ENTRY_MORE, GpuPart, gpu_part
 from servemark.sizing.host_lines import (
     host_lines,
@@ -14,7 +15,7 @@ from servemark.sizing.host_lines import (
     shared_node_bytes,
 )
 from servemark.sizing.inputs import FitInput, RoleInput
-from servemark.sizing.kv import pages_of, tokens_that_fit
+from servemark.sizing.kv import pages_of, token_bytes, tokens_that_fit, window_token_bytes
 from servemark.sizing.lines import Line, Remark, Verdict
 from servemark.sizing.startup_log import StartupLog
 from servemark.sizing.weights import parameters_of, weight_bytes
@@ -54,7 +55,7 @@ def fit(asked: FitInput) -> FitReport:
     roles: list[RoleFit] = []
     for asked_role in asked.roles:
         part = gpu_part(asked, asked_role)
-        role = sized(asked_role, part.entries_pool)
+        role = sized(asked_role, part.entries_pool, asked.model)
         made = RoleFit(role, part, host_lines(role, asked.model.attention), pages_lines(role))
         same = next((old.role.name for old in roles if old.lines == made.lines), None)
         roles.append(RoleFit(role, made.gpu, made.host, made.pages, same))
@@ -65,15 +66,18 @@ def fit(asked: FitInput) -> FitReport:
     )
 
 
-def sized(role: RoleInput, pool: float | None) -> RoleInput:
-    """The role with a tier's size that is stated as a multiple of the device pool; without the tier where the pool is
-    not known."""
+def sized(role: RoleInput, pool: float | None, model: Architecture) -> RoleInput:
+    """The role with a tier's size that is stated as a multiple of the device pool of entries; without the tier where
+    that pool is not known. Windows that are set aside are not mirrored."""
     store = role.store
     if store is None or not store.ratio:
         return role
     if pool is None or pool <= 0:
         unknown = Remark("tier_unknown", "warning", {"role": role.name, "ratio": store.ratio})
         return replace(role, store=None, remarks=(*role.remarks, unknown))
+    entry = token_bytes(model.attention, role.kv)
+    aside = role.kv.window_share * window_token_bytes(model.attention, role.kv)
+    pool *= entry / (entry + aside) if entry else 1.0
     size = int(store.ratio * pool)
     text = f"{store.ratio:g} x {int(pool):,}"
     return replace(
@@ -166,6 +170,9 @@ def _host_verdict(asked: FitInput, made: RoleFit) -> Verdict | None:
     needed = shared_node_bytes(asked) if asked.colocated else host.node_bytes
     if needed > asked.node_dram_bytes:
         missing = needed - asked.node_dram_bytes
+        if made.role.store is not None and made.role.store.ratio:
+            values: dict[str, object] = {"role": made.role.name, "ratio": made.role.store.ratio}
+            return Verdict("cannot_say", scope="node", reason="tier", values=values)
         return Verdict("does_not_fit", scope="node", missing=missing, reason="dram")
     return None
 
@@ -242,8 +249,6 @@ def _layout_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
         values: dict[str, object] = {"small": entry, "large": entry + SPARSE_ENTRY_MORE}
         found.append(Remark("sparse_entry", "note", values))
     compressed = any(group.kind == "compressed" for group in model.attention)
-    if compressed and role.engine == "sglang":
-        found.append(Remark("window_pool", "note", {"role": role.name}))
     if compressed and role.kv.context_ranks > 1:
         found.append(Remark("compressed_dcp", "note", {"role": role.name}))
     store = role.store

@@ -238,6 +238,7 @@ def _kv(
             prefix_caching=role.flag("enable-prefix-caching") is not False
             and role.flag("no-enable-prefix-caching") is not True,
             state_pool=_state_pool(engine, role, model),
+            window_share=_window_share(engine, role, model),
         ),
         name,
     )
@@ -252,15 +253,26 @@ def _state_pool(engine: str, role: RoleSpec, model: Architecture) -> StatePool |
     if engine != "sglang":
         return None
     strategy = role.flag("mamba-scheduler-strategy") or role.flag("mamba-radix-cache-strategy") or ""
+    shares = (role.parallel.dp or 1) if role.parallel.dp_attention else 1
     each = 5 if str(strategy).startswith("extra_buffer") else 3
+    slots = _count(role.flag("max-mamba-cache-size"))
     if role.flag("disable-radix-cache"):
         each = 1
+        slots = slots or _count(role.flag("max-running-requests"))
     ratio = _number(role.flag("mamba-full-memory-ratio"))
     return StatePool(
-        slots=_count(role.flag("max-mamba-cache-size")) or None,
+        slots=max(1, slots // shares) if slots else None,  # data-parallel attention divides them
         ratio=ratio if ratio is not None and 0 < ratio < 1000 else 0.9,
         per_request=each,
     )
+
+
+def _window_share(engine: str, role: RoleSpec, model: Architecture) -> float:
+    """SGLang's share of tokens with windows (--swa-full-tokens-ratio, 0.1 for compressed entries)."""
+    if engine != "sglang" or not any(group.kind == "compressed" for group in model.attention):
+        return 0.0
+    stated = _number(role.flag("swa-full-tokens-ratio"))
+    return stated if stated is not None and 0 < stated <= 1 else 0.1
 
 
 def _draft(role: RoleSpec, model: Architecture, remarks: list[Remark]) -> tuple[Draft | None, str | None]:

@@ -20,6 +20,7 @@ from servemark.sizing.kv import (
     token_bytes,
     tokens_that_fit,
     window_bytes,
+    window_token_bytes,
 )
 from servemark.sizing.lines import TIMES, Line, Tag
 from servemark.sizing.startup_log import StartupLog
@@ -353,7 +354,11 @@ def _cache(model: Architecture, role: RoleInput, settings: KvSettings, lines: li
     if state:
         formula = {"terms": _state_terms(model.attention, settings), "drafted": settings.draft_tokens}
         lines.append(Line("state_request", "rank", state, "bytes", "exact", formula))
-    window = window_bytes(model.attention, settings)
+    aside = settings.window_share * window_token_bytes(model.attention, settings)
+    if aside:
+        formula = {"share": settings.window_share, "token": window_token_bytes(model.attention, settings)}
+        lines.append(Line("window_token", "rank", aside, "bytes", "exact", formula))
+    window = 0.0 if aside else window_bytes(model.attention, settings)
     if window:
         formula = {"block": settings.block_tokens}
         lines.append(Line("window_request", "rank", window, "bytes", "exact", formula))

@@ -63,6 +63,9 @@ class KvSettings:
     resident_states: int | None = None
     """State blocks of a request and layer where somebody knows better; None counts as the engine does."""
     state_pool: StatePool | None = None
+    window_share: float = 0.0
+    """Share of all tokens for which windows and running compressors are set aside (SGLang's --swa-full-tokens-ratio for
+    DeepSeek-V4); 0 where they are counted for each request."""
     draft_sharded: bool = True
     """Whether the draft's cache is divided by DCP: open until an engine's log says so."""
     hybrid_pages: bool = True
@@ -121,6 +124,19 @@ def compressor_bytes(groups: tuple[Attention, ...], drafted: bool) -> int:
         ring = group.compress * overlap * (2 if drafted else 1)
         width = group.head_dim + group.index_dim
         total += group.layers * ring * 2 * overlap * width * 4
+    return total
+
+
+def window_token_bytes(groups: tuple[Attention, ...], settings: KvSettings) -> float:
+    """Bytes that SGLang sets aside for one token of the window pool: an entry of every layer, and the compressors of
+    overlapping pieces spread over a window. 0 for models without compressed entries."""
+    total = 0.0
+    for group in groups:
+        if group.kind != "compressed" or group.window is None:
+            continue
+        total += group.layers * compressed_entry_bytes(group)
+        if group.compress == 4:
+            total += compressor_bytes((group,), drafted=settings.draft_tokens > 0) / group.window
     return total
 
 
@@ -270,7 +286,8 @@ def request_cost(model: Architecture, settings: KvSettings, draft: Draft | None,
             windows=0,
         )
     blocks = math.ceil(tokens / (settings.block_tokens * spread)) * settings.block_tokens
-    per_token = token_bytes(model.attention, settings)
+    aside = settings.window_share * window_token_bytes(model.attention, settings)
+    per_token = token_bytes(model.attention, settings) + aside
     drafted_tokens = (
         blocks
         if settings.draft_sharded
@@ -282,7 +299,7 @@ def request_cost(model: Architecture, settings: KvSettings, draft: Draft | None,
         entries=math.ceil(blocks * per_token * stage),
         states=0 if settings.state_pool else math.ceil(state_bytes(model.attention, settings) * stage),
         draft=math.ceil(drafted_tokens * draft_token),
-        windows=math.ceil(window_bytes(model.attention, settings) * stage),
+        windows=0 if aside else math.ceil(window_bytes(model.attention, settings) * stage),
     )
 
 

@@ -158,8 +158,7 @@ def _hicache(deployment: Deployment, role: RoleSpec, remarks: list[Remark]) -> S
 
 def _offload(connector: Connector, role: RoleSpec, remarks: list[Remark]) -> StoreSizes | None:
     """cpu_bytes_to_use is a total over the engine's ranks; cpu_bytes_to_use_per_rank goes before it."""
-    extra = connector.config.get("kv_connector_extra_config")
-    config: Mapping[str, object] = extra if isinstance(extra, dict) else {}
+    config = connector.config
     each, total = config.get("cpu_bytes_to_use_per_rank"), config.get("cpu_bytes_to_use")
     where = str(role.at)
     if each is not None:
@@ -191,8 +190,7 @@ def _lmcache(
 ) -> StoreSizes | None:
     """max_local_cpu_size is GiB of every worker process. With MLA one rank's copy may be kept alone: said."""
     environment = {**deployment.environment, **role.env}
-    extra = connector.config.get("kv_connector_extra_config")
-    config: Mapping[str, object] = extra if isinstance(extra, dict) else {}
+    config = connector.config
     value = config.get("lmcache.max_local_cpu_size", environment.get("LMCACHE_MAX_LOCAL_CPU_SIZE"))
     if "LMCACHE_CONFIG_FILE" in environment and value is None:
         remarks.append(Remark("store_elsewhere", "warning", {"store": connector.name, "role": role.role}))
