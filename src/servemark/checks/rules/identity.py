@@ -450,6 +450,9 @@ def router_unknown(view: EntryView) -> Iterator[Hit]:
     recipe, router = view.deployment, view.arm.router_of(view.entry)
     if recipe is None or router is None or router.version is None:
         return
+    own = recipe.frontend is not None and recipe.frontend.type == router.name == "servemark-pd"
+    if own:
+        return  # it comes with this program, whose version stands in every result
     if installed(recipe.software, "dynamo") is None or router.name != "dynamo-router":
         yield Hit(
             view.at("router", "version"),

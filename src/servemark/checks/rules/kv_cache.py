@@ -239,6 +239,12 @@ def transfer_unknown(view: EntryView) -> Iterator[Hit]:
     recipe, named = view.deployment, view.arm.transfer_of(view.entry)
     if recipe is None or named is None or recipe.role("decode") is None:
         return
+    if (
+        recipe.frontend is not None
+        and recipe.frontend.type == "servemark-pd"
+        and store_of(recipe) is not None
+    ):
+        return  # slot files pass through the store that the recipe names
     if "default" in recipe.kv_transfer or (not recipe.kv_transfer and recipe.engine != "sglang"):
         connector = recipe.extras.get("connector")
         if isinstance(connector, str) and connector == named:
