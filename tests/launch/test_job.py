@@ -212,7 +212,8 @@ def test_untrusted_recipes(tmp_path: Path, more: str, key: str) -> None:
 def test_hostile_words_stay_words(tmp_path: Path) -> None:
     """Arguments full of shell signs are single words of argv, and of the script when bash reads it."""
     evil = "$(touch /tmp/x); `id` 'q' \"d\" \\ \n&"
-    text = f"engine: {{type: vllm}}\nfrontend: {{type: vllm}}\nroles: {{aggregated: {{workers: 1, gpus: 0, args: {{x: {json.dumps(evil)}}}}}}}\n"
+    role = f"{{workers: 1, gpus: 0, args: {{x: {json.dumps(evil)}}}}}"
+    text = f"engine: {{type: vllm}}\nfrontend: {{type: vllm}}\nroles: {{aggregated: {role}}}\n"
     deployment = recipe(tmp_path, text)
     assert evil in step(job_of(deployment), "aggregated-0").process.argv
     printed = subprocess.run(

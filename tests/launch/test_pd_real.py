@@ -19,7 +19,7 @@ from servemark.catalog.deployment import Deployment
 from servemark.catalog.nodes import Problem
 from servemark.catalog.recipe import read_recipe
 from servemark.launch.allocation import AllocationRequest, NodeGroup
-from servemark.launch.http_probe import fetch, fetch_json
+from servemark.launch.http_probe import fetch
 from servemark.launch.job import JobPlace, build_job
 from servemark.launch.live_job import LiveJob
 from servemark.launch.local_allocation import HostLauncher, LocalStep
@@ -231,13 +231,10 @@ def test_decode_dies_within_an_answer(tmp_path: Path) -> None:
             while piece := sock.recv(65536):
                 text += piece
         assert b"decode-0: decode" in text and b"[DONE]" not in text and not text.endswith(b"0\r\n\r\n")
+        assert step.wait(10.0) is not None
         died = live.exited()
         assert (
             died is not None and died.key == "launch.step_exited.killed" and died.values["step"] == "decode-0"
         )
-        assert fetch_json(live.job.front.base_url, "/v1/models") is None
-    except Exception as error:
-        if "HTTP 502" not in str(error):
-            raise
     finally:
         live.stop()
