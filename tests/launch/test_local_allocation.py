@@ -27,13 +27,26 @@ def allocate(limit_s: int = 600, run_id: str = "run-a") -> LocalAllocation:
 
 
 def request(
-    allocation: LocalAllocation, folder: Path, code: str, name: str = "s", **more: object
+    allocation: LocalAllocation,
+    folder: Path,
+    code: str,
+    name: str = "s",
+    *,
+    env: dict[str, str] | None = None,
+    secret_env: dict[str, str] | None = None,
+    grace_s: float = 5.0,
 ) -> StepRequest:
     """A step that runs a line of Python."""
-    argv = (sys.executable, "-c", code)
     return StepRequest(
-        name, allocation.nodes[0], argv, folder / f"{name}.log", folder / "work" / name, **more
-    )  # type: ignore[arg-type]
+        name,
+        allocation.nodes[0],
+        (sys.executable, "-c", code),
+        folder / f"{name}.log",
+        folder / "work" / name,
+        env=env or {},
+        secret_env=secret_env or {},
+        grace_s=grace_s,
+    )
 
 
 def test_a_step_from_start_to_end(tmp_path: Path) -> None:

@@ -167,9 +167,11 @@ class LiveJob:
 
     def _not_ready(self, planned: PlannedStep, activity: Activity, budget_s: float) -> ServemarkError:
         tick = activity.tick()
-        base = "launch.not_ready" if len(self.job.steps) == 1 else "launch.step_not_ready"
+        alone = len(self.job.steps) == 1
+        working = "launch.not_ready_working" if alone else "launch.step_not_ready_working"
+        silent = "launch.not_ready_silent" if alone else "launch.step_not_ready_silent"
         return ServemarkError(
-            f"{base}_working" if tick.working else f"{base}_silent",
+            working if tick.working else silent,
             layer_of(planned.stage),
             step=planned.name,
             node=planned.node.name,
