@@ -38,6 +38,27 @@ def connectors(prefill: str, decode: str) -> tuple[Edit, ...]:
 
 
 CASES: dict[str, tuple[tuple[Edit, ...], str, str | None]] = {
+    "router and engine cut alike": (
+        (
+            (DISAGG, "router-mode: kv,", "router-mode: kv, kv-cache-block-size: 64,"),
+            (DISAGG, "tensor-parallel-size: 8", 'tensor-parallel-size: 8\n      block-size: "64"'),
+        ),
+        "KVC518",
+        None,
+    ),
+    "a router that knows no caches": (
+        (
+            (DISAGG, "router-mode: kv,", "router-mode: random, kv-cache-block-size: 64,"),
+            (DISAGG, "tensor-parallel-size: 8", "tensor-parallel-size: 8\n      block-size: 32"),
+        ),
+        "KVC518",
+        None,
+    ),
+    "the launcher's front end of TensorRT-LLM": (
+        (("recipes/owl/trt.yaml", "type: dynamo\nbackend", "type: trtllm_serve\nbackend"),),
+        "RTR158",
+        None,
+    ),
     "tcp has no devices": (((DISAGG, STORE, STORE.replace("rdma", "tcp")),), "KVT551", "note"),
     "a device twice": (((DISAGG, "mlx5_0", "mlx5_0,mlx5_1,mlx5_0"),), "KVT551", "warning"),
     "EFA devices under rdma": (((DISAGG, "mlx5_0", "rdmap79s0,rdmap80s0"),), "KVT551", "error"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,11 +13,12 @@ import time
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from servemark.catalog.suite import read_suite
-from servemark.checks import machine_view
+from servemark.checks import machine_view, text_view
 from servemark.checks.check import Report, Wishes, check_suite
 from servemark.checks.example import AGG, FILES, write
 from servemark.checks.fixes import edits_for
@@ -124,8 +126,6 @@ def test_order_is_stable(tmp_path: Path) -> None:
     code = f"import sys; from servemark.cli.main import run_cli; sys.exit(run_cli(['check', {str(tmp_path)!r}, '--json']))"
     outputs = set()
     for seed in ("0", "1", "2"):
-        import os
-
         env = {**os.environ, "PYTHONHASHSEED": seed}
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env
@@ -312,6 +312,50 @@ def test_hostile_files(name: str, text: str, tmp_path: Path) -> None:
     assert all(line.isprintable() for line in lines)
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_no_regular_recipe(kind: str, tmp_path: Path) -> None:
+    """A named pipe never ends to be waited for, a device never ends: neither is read, not for an excerpt either."""
+    write(tmp_path)
+    recipe = tmp_path / "recipes/owl/agg.yaml"
+    recipe.unlink()
+    if kind == "pipe":
+        os.mkfifo(recipe)
+    elif kind == "device":
+        recipe.symlink_to("/dev/zero")
+    else:
+        recipe.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "servemark", "check", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode in {1, 2} and "SCH0" in done.stdout and "Traceback" not in done.stderr
+
+
+def test_a_very_long_line(tmp_path: Path) -> None:
+    """Showing a line takes no longer for what is cut away: letters are measured as often as they are shown."""
+    write(tmp_path)
+    recipe = tmp_path / "recipes/owl/agg.yaml"
+    recipe.write_text(recipe.read_text(encoding="utf-8") + "z: " + "[" * 100_000, encoding="utf-8")
+    report = check_suite(tmp_path)
+    with mock.patch.object(text_view, "width_of", wraps=width_of) as measured:
+        lines = list(report_lines(report, Places.of(report.suite), 80, plain, notes=True))
+    assert sum(len(call.args[0]) for call in measured.call_args_list) < 2_000_000
+    assert all(width_of(line) <= 80 or "/" in line for line in lines)
+
+
+def test_review_calls_nobody(tmp_path: Path) -> None:
+    """A suite's text in a review comment mentions no one: an @ is parted from its name, a code span has no end in it."""
+    old = 'install: true, version: "1.3.1"'
+    report = check_suite(
+        write(tmp_path, (("recipes/owl/agg.yaml", old, old.replace("1.3.1", "1.3.0` @acme/owners")),))
+    )
+    said = "\n".join(machine_view.review(report.findings, Places.of(report.suite)))
+    assert "@<!-- -->acme/owners" in said and "` @acme" not in said
+
+
 VARIANTS = "base:\n" + "".join(f"  {line}\n" for line in AGG.splitlines())
 BROKEN_VARIANT = 'override_wrong: {identity: {frameworks: {dynamo: "1.2.1"}}}\n'
 
@@ -377,6 +421,5 @@ def test_real_suite_counts() -> None:
         "TOP204": 9,
         "TOP208": 3,
         "TOP214": 2,
-        "TOP216": 5,
     }
     assert report.arms == 208

@@ -184,15 +184,22 @@ def _review(listed: list[Finding], notes: int, places: Places, lang: str | None)
                 yield f"- {text('checks.view.more', lang, count=len(listed) - shown)}"
                 return
             shown += 1
-            place = f"`{places.shown(finding.at.file)}:{finding.at.line}`"
+            place = f"{_code(f'{places.shown(finding.at.file)}:{finding.at.line}')}"
             said = text(f"checks.severity.{severity}", lang)
             yield f"- **{said} {finding.code}** {place}: {_inline(finding.message(lang))}"
             for related in finding.related[:2]:
                 note = _inline(related.note(lang))
-                yield f"  - `{places.shown(related.at.file)}:{related.at.line}`: {note}"
+                yield f"  - {_code(f'{places.shown(related.at.file)}:{related.at.line}')}: {note}"
             if finding.fix is not None:
-                yield f"  - `{finding.fix.old}` → `{finding.fix.new}`"
+                yield f"  - {_code(finding.fix.old)} → {_code(finding.fix.new)}"
+
+
+def _code(said: str) -> str:
+    """A code span of one line, which a suite's text cannot end."""
+    return "`" + " ".join(said.split()).replace("`", "'") + "`"
 
 
 def _inline(said: str) -> str:
-    return re.sub(r"([\\<>*_`\[\]|])", r"\\\1", " ".join(said.split()))
+    """One line in which nothing is markup. An empty remark after an @ keeps a suite's text from calling people."""
+    escaped = re.sub(r"([\\<>*_`\[\]|])", r"\\\1", " ".join(said.split()))
+    return re.sub(r"(?<!\w)@(?=\w)", "@<!-- -->", escaped)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from servemark.base.errors import ServemarkError
 from servemark.catalog.nodes import Position
 from servemark.catalog.suite import Suite
-
-MAX_FILE = 8_000_000
+from servemark.catalog.yaml_nodes import read_bytes
 
 
 class Places:
@@ -44,9 +44,9 @@ class Places:
         lines = self._lines.get(at.file)
         if lines is None:
             try:
-                data = self.path(at.file).read_bytes()[:MAX_FILE]
+                data = read_bytes(self.path(at.file), at.file)  # a pipe or a device is refused, never read
                 lines = data.decode("utf-8", "replace").split("\n")
-            except OSError:
+            except ServemarkError:
                 lines = []
             self._lines[at.file] = lines
         return lines[at.line - 1].rstrip("\r") if 0 < at.line <= len(lines) else None

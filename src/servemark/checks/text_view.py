@@ -109,7 +109,8 @@ def _source(at: Position, places: Places, width: int, paint: Paint, mark: str) -
     cut = 0
     if width_of(line) > room and start + min(length, 30) > room - 2:
         cut = max(start - room // 3, 0)
-    shown = ("…" if cut else "") + line[cut:]
+    ahead = line[cut : cut + room + 1]  # no more can be shown, however long the line is
+    shown = ("…" if cut else "") + ahead
     while width_of(shown) > room:
         shown = shown[:-2] + "…"
     before = width_of(("…" if cut else "") + line[cut:start])

@@ -487,3 +487,31 @@ def connector_names(view: RecipeView) -> Iterator[Hit]:
             if connector.name not in CONNECTOR_NAMES:
                 near = nearest(connector.name, CONNECTOR_NAMES) or "-"
                 yield Hit(connector.at, {"name": connector.name, "near": near, "role": role.role})
+
+
+_KV_ROUTER = "args: {router-mode: kv, router-session-affinity-ttl-secs: 900}"
+
+
+@rule(
+    "KVC518",
+    "error",
+    "recipe",
+    wrong=(
+        (_DISAGG, _KV_ROUTER, _KV_ROUTER.replace("mode: kv", "mode: kv, kv-cache-block-size: 128")),
+        (_DISAGG, "tensor-parallel-size: 8", "tensor-parallel-size: 8\n      block-size: 64"),
+    ),
+)
+def router_blocks(view: RecipeView) -> Iterator[Hit]:
+    """Tokens of a block in the router (`kv-cache-block-size`) and in each engine whose caches it knows."""
+    front = view.deployment.frontend
+    stated = front.args.get("kv-cache-block-size") if front is not None else None
+    if front is None or stated is None or front.router_mode != "kv":
+        return
+    for role in view.deployment.roles:
+        if role.role == "decode" and view.deployment.role("prefill") is not None:
+            continue  # prefixes are looked for in prefill
+        name = "page-size" if view.deployment.engine == "sglang" else "block-size"
+        engine = role.flag(name)
+        if engine is not None and str(engine).strip() != str(stated.value).strip():
+            related = (Related(flag_at(role, name), "checks.rel.flag", {"name": name, "value": engine}),)
+            yield Hit(stated.at, {"front": stated.value, "engine": engine, "role": role.role}, related)

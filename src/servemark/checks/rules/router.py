@@ -11,7 +11,7 @@ from servemark.checks.images import parse_image
 from servemark.checks.model import Fix, Hit, Related
 from servemark.checks.registry import rule
 from servemark.checks.rules.identity import comparable, equal_revisions, installed, is_commit
-from servemark.checks.view import EntryView, World, at
+from servemark.checks.view import EntryView, RecipeView, World, at
 
 ROUTERS = {
     "dynamo-router": ("dynamo",),
@@ -237,3 +237,15 @@ def router_of_image(view: EntryView) -> Iterator[Hit]:
     if tag != version and not tag.startswith((f"{version}-cu", f"{version}-arm", f"{version}-amd")):
         related = (Related(view.at("image"), "checks.rel.image", {"value": view.arm.image}),)
         yield Hit(view.at("router", "version"), {"version": router.version, "tag": image.tag}, related)
+
+
+@rule(
+    "RTR158", "warning", "recipe", wrong=((_AGG, "frontend:\n  type: dynamo", "frontend:\n  type: dynamos"),)
+)
+def frontend_known(view: RecipeView) -> Iterator[Hit]:
+    """Front ends that the recipe launcher starts; a newer launcher may know more, hence no error."""
+    front = view.deployment.frontend
+    known = ("dynamo", "trtllm_serve", *_FRONTENDS)
+    if front is not None and front.type not in known:
+        where = at(view.deployment.node, "frontend", "type", other=front.at)
+        yield Hit(where, {"frontend": front.type, "near": nearest(front.type, known) or "-"})

@@ -168,6 +168,13 @@ def attention_data_parallel(view: EntryView) -> Iterator[Hit]:
             yield Hit(view.block_at(name, "dp-attn"), values, related)
 
 
+def _launcher_counts(view: EntryView) -> bool:
+    """Whether results take their GPUs from the name that the launcher gives the result file: those of several
+    nodes and fixed sequence lengths. Others are divided by the master's sizes."""
+    scenario = view.entry.scenario
+    return view.arm.multinode and scenario is not None and scenario.kind == "fixed-seq-len"
+
+
 @rule(
     "TOP208",
     "error",
@@ -211,9 +218,7 @@ def gpus_counted(view: EntryView) -> Iterator[Hit]:
             "booked": booked,
             "factor": f"{booked / counted:g}",
         }
-        fixed = view.entry.scenario is not None and view.entry.scenario.kind == "fixed-seq-len"
-        if fixed and view.arm.multinode:
-            # Their results take the GPUs from the name that the launcher gives the result file.
+        if _launcher_counts(view):
             yield Hit(view.block_at(name, "tp"), values, related, None, "fixed", "warning")
         else:
             yield Hit(view.block_at(name, "tp"), values, related)
@@ -449,7 +454,10 @@ def experts_fit(view: EntryView) -> Iterator[Hit]:
         counted = max(block.num_worker, 1) * block.gpus
         if block.num_worker and block.ep > counted:
             values: dict[str, object] = {"role": name, "ep": block.ep, "gpus": counted}
-            yield Hit(view.block_at(name, "ep"), values)
+            if _launcher_counts(view):
+                yield Hit(view.block_at(name, "ep"), values, (), None, "fixed", "warning")
+            else:
+                yield Hit(view.block_at(name, "ep"), values)
 
 
 @rule(
