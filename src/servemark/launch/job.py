@@ -166,6 +166,7 @@ def frontend_of(deployment: Deployment) -> str:
     alone = len(deployment.roles) == 1 and deployment.roles[0].role == "aggregated"
     alone = alone and deployment.roles[0].workers == 1
     given = deployment.frontend.type if deployment.frontend is not None else None
+    known: set[str | None]
     if engine in _LLAMACPP:
         split = deployment.role("prefill") is not None and deployment.role("decode") is not None
         fits = "none" if alone else llamacpp.PD_ROUTER if split and engine != "llama-server" else None
@@ -174,12 +175,12 @@ def frontend_of(deployment: Deployment) -> str:
     elif engine == "sglang":
         # Schema 1 calls the router `sglang`; schema 2 calls it `sglang-router`, and `sglang` is a worker that serves itself.
         chosen = given or "dynamo"
-        known = {"dynamo", "sglang-router"} | ({"none"} if alone else set())
+        known = {"dynamo", "sglang-router", *(["none"] if alone else [])}
         if chosen == "sglang":
             chosen = "sglang-router" if deployment.schema == 1 else "none"
     else:
         chosen = given or "dynamo"
-        known = {"dynamo"} | ({"trtllm_serve"} if engine == "trtllm" and not alone else set())
+        known = {"dynamo", *(["trtllm_serve"] if engine == "trtllm" and not alone else [])}
         if alone and chosen in (engine, "trtllm_serve", "none"):
             return "none"
     if chosen is None or chosen not in known:
