@@ -120,8 +120,11 @@ def test_decode_computes_one_token_and_says_what_one_engine_says(pair: LiveJob, 
     assert 100 < shared < again["usage"]["prompt_tokens"]  # type: ignore[index]
     alone = start(aggregated(), tmp_path)
     try:
-        assert content(ask(alone, "Name three colours.")) == content(reply)
-        assert content(ask(alone, "Name three animals.")) == content(again)
+        for question, said in (("Name three colours.", reply), ("Name three animals.", again)):
+            ask(alone, question)
+            # Asked again, its prefix is cached and its last token computed alone, as the decode worker does it: the
+            # same arithmetic. Computed in one batch, the last bits differ, and may turn a near tie of a small model.
+            assert content(ask(alone, question)) == content(said)
     finally:
         alone.stop()
 

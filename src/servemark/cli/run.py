@@ -69,6 +69,9 @@ def run(  # noqa: PLR0917 - one parameter an option
     if trace is None and (sessions is not None or scale_lengths is not None):
         raise input_error("cli.run.only_with_trace")
     remember_environment()
+    if script:
+        click.echo(run_job.script_text(selector, port, secrets), nl=False)
+        return 0
     options = RunOptions(
         secret_env={} if dry_run or script else load_secrets(secrets, secrets_file),
         trace=trace,
@@ -82,9 +85,6 @@ def run(  # noqa: PLR0917 - one parameter an option
     )
     request = prepare(selector, options)
     where = Home.resolve(home)
-    if script:
-        click.echo(run_job.script_text(request, secrets), nl=False)
-        return 0
     if dry_run:
         run_job.check(request)
         click.echo(run_job.dry_run_json(request) if as_json else run_job.dry_run_text(request))

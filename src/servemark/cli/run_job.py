@@ -15,11 +15,13 @@ from servemark.base.errors import ServemarkError
 from servemark.base.files import make_folder
 from servemark.base.home import Home
 from servemark.base.messages import current_language, text
+from servemark.catalog.selector import parse_selector
 from servemark.cli.line_view import print_line
 from servemark.cli.live import LiveView
 from servemark.launch.failure import printable
 from servemark.launch.job import PlannedStep
 from servemark.launch.local_allocation import HostLauncher
+from servemark.plan.points import choose
 from servemark.report.page import write_report
 from servemark.runs.deploy import check_deployment, script_of, shown_job
 from servemark.runs.line import LineOutcome, run_line
@@ -115,9 +117,9 @@ def shown_steps(request: LineRequest) -> tuple[PlannedStep, ...]:
     return shown_job(request, Path("RUN")).steps
 
 
-def script_text(request: LineRequest, secrets: Sequence[str]) -> str:
-    """The deployment as an sbatch script; names of secrets only."""
-    return script_of(request, secrets)
+def script_text(selector: str, port: int | None, secrets: Sequence[str]) -> str:
+    """The deployment that a selector names as an sbatch script; names of secrets only. It needs no workload."""
+    return script_of(choose(parse_selector(selector)).deployment, port, secrets)
 
 
 def _node_lines(request: LineRequest) -> list[str]:

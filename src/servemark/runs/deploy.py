@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from servemark.base.errors import Layer, ServemarkError, input_error
+from servemark.catalog.deployment import Deployment
 from servemark.launch import script
 from servemark.launch.allocation import AllocatedNode, AllocationRequest, Launcher, NodeGroup
 from servemark.launch.engines.embedded import is_installed
@@ -259,9 +260,8 @@ def shown_job(request: LineRequest, root: Path, nodes: int | None = None) -> Job
     return build_job(deployment, where, run_id="RUN", served_name="RUN")
 
 
-def script_of(request: LineRequest, secrets: Sequence[str] = ()) -> str:
+def script_of(deployment: Deployment, port: int | None = None, secrets: Sequence[str] = ()) -> str:
     """The deployment as an sbatch script (launch/script.py). Raises ServemarkError for what cannot be rendered."""
-    deployment = request.choice.deployment
     nodes = nodes_of(place(deployment))
     gpus = deployment.gpus_per_node or 0
     numbers = itertools.count(FIRST_SHOWN_PORT)
@@ -271,7 +271,7 @@ def script_of(request: LineRequest, secrets: Sequence[str] = ()) -> str:
         work_root=script.WORK,
         log_root=script.LOGS,
         bind="node",
-        fixed_port=request.port,
+        fixed_port=port if port is not None else deployment.port,
     )
     job = build_job(deployment, where, run_id=f"{deployment.name}-by-hand", served_name=deployment.name)
     return sbatch_script(
