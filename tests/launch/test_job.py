@@ -167,7 +167,9 @@ def test_dynamo_with_services(tmp_path: Path) -> None:
 
 def test_sglang_pair_behind_its_own_router(tmp_path: Path) -> None:
     """The router is told each prefill worker's bootstrap port."""
-    job = job_of(recipe(tmp_path, roles("1 1 4", "1 1 4", engine="sglang") + "frontend: {type: sglang-router}\n"))
+    job = job_of(
+        recipe(tmp_path, roles("1 1 4", "1 1 4", engine="sglang") + "frontend: {type: sglang-router}\n")
+    )
     argv = step(job, "prefill-0").process.argv
     bootstrap = argv[argv.index("--disaggregation-bootstrap-port") + 1]
     router = " ".join(step(job, "router").process.argv)
@@ -212,7 +214,8 @@ def test_untrusted_recipes(tmp_path: Path, more: str, key: str) -> None:
 def test_hostile_words_stay_words(tmp_path: Path) -> None:
     """Arguments full of shell signs are single words of argv, and of the script when bash reads it."""
     evil = "$(touch /tmp/x); `id` 'q' \"d\" \\ \n&"
-    text = f"engine: {{type: vllm}}\nfrontend: {{type: vllm}}\nroles: {{aggregated: {{workers: 1, gpus: 0, args: {{x: {json.dumps(evil)}}}}}}}\n"
+    role = f"{{workers: 1, gpus: 0, args: {{x: {json.dumps(evil)}}}}}"
+    text = f"engine: {{type: vllm}}\nfrontend: {{type: vllm}}\nroles: {{aggregated: {role}}}\n"
     deployment = recipe(tmp_path, text)
     assert evil in step(job_of(deployment), "aggregated-0").process.argv
     printed = subprocess.run(

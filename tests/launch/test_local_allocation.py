@@ -27,13 +27,26 @@ def allocate(limit_s: int = 600, run_id: str = "run-a") -> LocalAllocation:
 
 
 def request(
-    allocation: LocalAllocation, folder: Path, code: str, name: str = "s", **more: object
+    allocation: LocalAllocation,
+    folder: Path,
+    code: str,
+    name: str = "s",
+    *,
+    env: dict[str, str] | None = None,
+    secret_env: dict[str, str] | None = None,
+    grace_s: float = 5.0,
 ) -> StepRequest:
     """A step that runs a line of Python."""
-    argv = (sys.executable, "-c", code)
     return StepRequest(
-        name, allocation.nodes[0], argv, folder / f"{name}.log", folder / "work" / name, **more
-    )  # type: ignore[arg-type]
+        name,
+        allocation.nodes[0],
+        (sys.executable, "-c", code),
+        folder / f"{name}.log",
+        folder / "work" / name,
+        env=env or {},
+        secret_env=secret_env or {},
+        grace_s=grace_s,
+    )
 
 
 def test_a_step_from_start_to_end(tmp_path: Path) -> None:
@@ -57,7 +70,10 @@ def test_a_step_from_start_to_end(tmp_path: Path) -> None:
 def test_release_ends_all_and_nothing_is_left(tmp_path: Path) -> None:
     """Children that flee and ignore SIGTERM included."""
     allocation = allocate(run_id="run-left")
-    code = "import signal, subprocess, time; signal.signal(15, signal.SIG_IGN); subprocess.Popen(['sleep', '60'], start_new_session=True); time.sleep(60)"
+    code = (
+        "import signal, subprocess, time; signal.signal(15, signal.SIG_IGN);"
+        "subprocess.Popen(['sleep', '60'], start_new_session=True); time.sleep(60)"
+    )
     for name in ("a", "b"):
         allocation.start(request(allocation, tmp_path, code, name, grace_s=0.2))
     assert len(HostLauncher(gpus=0).leftovers("run-left")) >= 2
@@ -107,7 +123,8 @@ def test_kill_9_of_the_launcher_leaves_no_process_and_no_folder(tmp_path: Path) 
     code = (
         "import sys, time; sys.path.insert(0, sys.argv[2]); from pathlib import Path\n"
         "from tests.launch.test_local_allocation import allocate, request\n"
-        "a = allocate(run_id='run-k9'); a.start(request(a, Path(sys.argv[1]), 'import time; open(\"f\", \"w\"); time.sleep(60)'))\n"
+        "a = allocate(run_id='run-k9')\n"
+        'a.start(request(a, Path(sys.argv[1]), \'import time; open("f", "w"); time.sleep(60)\'))\n'
         "print('up', flush=True); time.sleep(60)"
     )
     root = str(Path(__file__).resolve().parents[2])

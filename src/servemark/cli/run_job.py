@@ -132,9 +132,10 @@ def _node_lines(request: LineRequest) -> list[str]:
         for step in steps:
             if step.node.name == node:
                 shown = printable(shlex.join(launcher.describe(step.request())), 100_000)
-                lines.append(text("cli.run.dry_step", None, step=step.name, command=shown))
+                lines.append("  " + text("cli.run.dry_step", None, step=step.name, command=shown))
                 lines += [
-                    text("cli.run.dry_file", None, path=step.config_dir / name) for name in step.process.files
+                    "    " + text("cli.run.dry_file", None, path=step.config_dir / name)
+                    for name in step.process.files
                 ]
     return lines
 

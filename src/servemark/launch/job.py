@@ -303,7 +303,11 @@ def _router(ctx: JobContext, rendered: list[tuple[WorkerPlace, PlannedProcess]])
         return None
     if ctx.frontend == "dynamo":
         return dynamo.frontend(ctx)
-    makers = {llamacpp.PD_ROUTER: llamacpp.router, "sglang-router": sglang.router, "trtllm_serve": trtllm.router}
+    makers = {
+        llamacpp.PD_ROUTER: llamacpp.router,
+        "sglang-router": sglang.router,
+        "trtllm_serve": trtllm.router,
+    }
     maker = makers.get(ctx.frontend)
     if maker is None:
         raise ServemarkError("launch.no_router", Layer.INPUT, exit_code=2, engine=ctx.deployment.engine)

@@ -167,11 +167,9 @@ class LiveJob:
 
     def _not_ready(self, planned: PlannedStep, activity: Activity, budget_s: float) -> ServemarkError:
         tick = activity.tick()
-        working, silent = (
-            ("launch.not_ready_working", "launch.not_ready_silent")
-            if len(self.job.steps) == 1
-            else ("launch.step_not_ready_working", "launch.step_not_ready_silent")
-        )
+        alone = len(self.job.steps) == 1
+        working = "launch.not_ready_working" if alone else "launch.step_not_ready_working"
+        silent = "launch.not_ready_silent" if alone else "launch.step_not_ready_silent"
         return ServemarkError(
             working if tick.working else silent,
             layer_of(planned.stage),
