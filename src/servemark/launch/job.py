@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -32,6 +32,7 @@ _RANK_GRACE_S = 20.0
 _REFUSED_ENV = frozenset(
     {"BASH_ENV", "ENV", "LD_AUDIT", "LD_PRELOAD", "PATH", "PROMPT_COMMAND", "PYTHONHOME", "PYTHONSTARTUP"}
 )
+_COPIES = ("enable_multiple_frontends", "num_additional_frontends")
 _OWN_ENV = re.compile(r"(SERVEMARK|SLURM|SBATCH|SRUN|PYXIS)_")
 
 
@@ -133,6 +134,7 @@ def build_job(deployment: Deployment, where: JobPlace, *, run_id: str, served_na
     front = rendered[0][1].probe
     router = _router(ctx, rendered)
     if router is not None:
+        router = replace(router, ignored=(*router.ignored, *_front_copies(deployment)))
         env = {**_global_env(ctx), **router.env}
         steps.append(
             _step(
@@ -296,6 +298,15 @@ def _worker_steps(
             rank=number,
             gpus=rank.gpus,
         )
+
+
+def _front_copies(deployment: Deployment) -> tuple[str, ...]:
+    """Fields that ask for several front ends behind a balancer, where the recipe states them: one is started."""
+    whole = deployment.node.plain() if deployment.node is not None else None
+    stated = whole.get("frontend") if isinstance(whole, dict) else None
+    if not isinstance(stated, dict):
+        return ()
+    return tuple(name for name in _COPIES if stated.get(name))
 
 
 def _router(ctx: JobContext, rendered: list[tuple[WorkerPlace, PlannedProcess]]) -> PlannedProcess | None:
