@@ -338,3 +338,16 @@ roles:
         job_of(deployment_of(tmp_path, body))
     if isinstance(refused.value, ServemarkError):
         assert refused.value.layer is Layer.INPUT
+
+
+def test_front_ends_that_are_not_started_are_said(tmp_path: Path) -> None:
+    """A recipe with ten routers behind a balancer gets one, and the step says which fields that leaves out."""
+    body = SGLANG_PD.replace(
+        "type: FRONT", "type: sglang-router, enable_multiple_frontends: true, num_additional_frontends: 9"
+    )
+    job = job_of(deployment_of(tmp_path, body))
+    router = next(step for step in job.steps if step.name == "router")
+    assert router.process.ignored == ("enable_multiple_frontends", "num_additional_frontends")
+    assert "router: enable_multiple_frontends, num_additional_frontends" in job.notes
+    one = job_of(deployment_of(tmp_path, body.replace("true", "false").replace("9", "0")))
+    assert next(step for step in one.steps if step.name == "router").process.ignored == ()

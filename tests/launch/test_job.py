@@ -167,7 +167,9 @@ def test_dynamo_with_services(tmp_path: Path) -> None:
 
 def test_sglang_pair_behind_its_own_router(tmp_path: Path) -> None:
     """The router is told each prefill worker's bootstrap port."""
-    job = job_of(recipe(tmp_path, roles("1 1 4", "1 1 4", engine="sglang") + "frontend: {type: sglang}\n"))
+    job = job_of(
+        recipe(tmp_path, roles("1 1 4", "1 1 4", engine="sglang") + "frontend: {type: sglang-router}\n")
+    )
     argv = step(job, "prefill-0").process.argv
     bootstrap = argv[argv.index("--disaggregation-bootstrap-port") + 1]
     router = " ".join(step(job, "router").process.argv)

@@ -137,6 +137,9 @@ def _node_lines(request: LineRequest) -> list[str]:
                     "    " + text("cli.run.dry_file", None, path=step.config_dir / name)
                     for name in step.process.files
                 ]
+                if step.process.ignored:
+                    names = printable(", ".join(step.process.ignored), 1_000)
+                    lines.append("    " + text("cli.run.dry_ignored", None, names=names))
     return lines
 
 

@@ -253,7 +253,7 @@ def main(arguments: list[str]) -> int:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     guard = _Guard(int(launcher), float(grace_s))
     try:
-        log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         _tell(f"fail {error.errno} log")
         return 1

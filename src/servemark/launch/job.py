@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -32,6 +32,7 @@ _RANK_GRACE_S = 20.0
 _REFUSED_ENV = frozenset(
     {"BASH_ENV", "ENV", "LD_AUDIT", "LD_PRELOAD", "PATH", "PROMPT_COMMAND", "PYTHONHOME", "PYTHONSTARTUP"}
 )
+_COPIES = ("enable_multiple_frontends", "num_additional_frontends")
 _OWN_ENV = re.compile(r"(SERVEMARK|SLURM|SBATCH|SRUN|PYXIS)_")
 
 
@@ -133,6 +134,7 @@ def build_job(deployment: Deployment, where: JobPlace, *, run_id: str, served_na
     front = rendered[0][1].probe
     router = _router(ctx, rendered)
     if router is not None:
+        router = replace(router, ignored=(*router.ignored, *_front_copies(deployment)))
         env = {**_global_env(ctx), **router.env}
         steps.append(
             _step(
@@ -166,6 +168,7 @@ def frontend_of(deployment: Deployment) -> str:
     alone = len(deployment.roles) == 1 and deployment.roles[0].role == "aggregated"
     alone = alone and deployment.roles[0].workers == 1
     given = deployment.frontend.type if deployment.frontend is not None else None
+    known: set[str | None]
     if engine in _LLAMACPP:
         split = deployment.role("prefill") is not None and deployment.role("decode") is not None
         fits = "none" if alone else llamacpp.PD_ROUTER if split and engine != "llama-server" else None
@@ -174,12 +177,12 @@ def frontend_of(deployment: Deployment) -> str:
     elif engine == "sglang":
         # Schema 1 calls the router `sglang`; schema 2 calls it `sglang-router`, and `sglang` is a worker that serves itself.
         chosen = given or "dynamo"
-        known = {"dynamo", "sglang-router"} | ({"none"} if alone else set())
+        known = {"dynamo", "sglang-router", *(["none"] if alone else [])}
         if chosen == "sglang":
             chosen = "sglang-router" if deployment.schema == 1 else "none"
     else:
         chosen = given or "dynamo"
-        known = {"dynamo"} | ({"trtllm_serve"} if engine == "trtllm" and not alone else set())
+        known = {"dynamo", *(["trtllm_serve"] if engine == "trtllm" and not alone else [])}
         if alone and chosen in (engine, "trtllm_serve", "none"):
             return "none"
     if chosen is None or chosen not in known:
@@ -295,6 +298,15 @@ def _worker_steps(
             rank=number,
             gpus=rank.gpus,
         )
+
+
+def _front_copies(deployment: Deployment) -> tuple[str, ...]:
+    """Fields that ask for several front ends behind a balancer, where the recipe states them: one is started."""
+    whole = deployment.node.plain() if deployment.node is not None else None
+    stated = whole.get("frontend") if isinstance(whole, dict) else None
+    if not isinstance(stated, dict):
+        return ()
+    return tuple(name for name in _COPIES if stated.get(name))
 
 
 def _router(ctx: JobContext, rendered: list[tuple[WorkerPlace, PlannedProcess]]) -> PlannedProcess | None:

@@ -334,7 +334,8 @@ def start_worker(
     if any("\0" in part for part in command):
         raise input_error("launch.argv_null", program=argv[0][:80])
     try:
-        log = log_path.open("ab")
+        # What a program prints may hold secrets: until they are blanked nobody else may read it.
+        log = os.fdopen(os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")
     except OSError as error:
         raise disk_error(error, log_path) from error
     with log:

@@ -45,13 +45,17 @@ def sbatch_script(
     time_limit_s: int,
     ready_budget_s: float,
     secrets: Sequence[str] = (),
+    image: str | None = None,
 ) -> str:
     """The whole script. It starts the steps stage by stage, waits for each, and ends all when one ends.
+
+    `image` is what the recipe names. Where it lies is known on the cluster only: the script enters what IMAGE names,
+    with MOUNTS, through pyxis' options, and says so when IMAGE is not set.
 
     Arguments of the script are a command that is run once all is ready, with SERVEMARK_URL and SERVEMARK_MODEL set;
     without them it serves until its time is over.
     """
-    lines = [*_head(name, nodes, gpus, time_limit_s), *_prologue(secrets)]
+    lines = [*_head(name, nodes, gpus, time_limit_s), *_prologue(secrets), *_image(image)]
     for stage in STAGES:
         steps = job.stage(stage)
         if steps:
@@ -129,6 +133,19 @@ def _prologue(secrets: Sequence[str]) -> list[str]:
     ]
 
 
+def _image(image: str | None) -> list[str]:
+    if image is None:
+        return ["IMAGE= MOUNTS=", ""]
+    return [
+        'IMAGE="${IMAGE:-}" MOUNTS="${MOUNTS:-}"',
+        f"RECIPE_IMAGE={word(image)}",
+        'if [ -z "$IMAGE" ]; then',
+        '  echo "IMAGE is not set: steps run outside the image of the recipe, $RECIPE_IMAGE" >&2',
+        "fi",
+        "",
+    ]
+
+
 def _start(step: PlannedStep) -> list[str]:
     number = step.node.name.removeprefix("node")
     lines = [f"mkdir -p {word(str(step.work_dir))}"]
@@ -141,8 +158,10 @@ def _start(step: PlannedStep) -> list[str]:
     srun = f'srun --overlap --mem=0 --nodes=1 --ntasks=1 --nodelist="${{NODES[{number}]}}"'
     srun += f" --chdir={word(str(step.work_dir))} --output={word(str(step.log_path))}"
     srun += " --gres=none" if not step.gpus else ""
+    if step.stage != "services":
+        srun += ' ${IMAGE:+--container-image="$IMAGE"} ${MOUNTS:+--container-mounts="$MOUNTS"}'
     words = [
         word(part) for part in ("env", *(f"{k}={v}" for k, v in sorted(env.items())), *step.process.argv)
     ]
     body = " \\\n  ".join([srun, *words])
-    return [f"# {step.name}", f"{body} &", "PIDS+=($!)"]
+    return [f"# {step.name}", *lines, f"{body} &", "PIDS+=($!)"]

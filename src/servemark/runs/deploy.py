@@ -282,6 +282,7 @@ def script_of(deployment: Deployment, port: int | None = None, secrets: Sequence
         time_limit_s=deployment.time_limit_s or _DAY_S,
         ready_budget_s=deployment.ready_budget_s,
         secrets=secrets,
+        image=None if deployment.container.startswith("pypi#") else deployment.container,
     )
 
 

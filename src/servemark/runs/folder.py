@@ -180,7 +180,7 @@ class RunFolder:
             return
         if not settled.exists():
             for log in live.glob("*.log"):
-                log.write_bytes(redact_bytes(log.read_bytes()))
+                _blank(log)
             live.replace(settled)
             return
         if (live / "config").is_dir():
@@ -189,13 +189,24 @@ class RunFolder:
 
     def drop_live_log(self) -> None:
         """Settle the growing file, or take it away where there is a settled one. Call when the engine has ended."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ServemarkError):
             self._drop_live_steps()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ServemarkError):
             if self.file("logs/engine.log").exists():
                 self.file(LIVE_LOG).unlink(missing_ok=True)
             else:
+                _blank(self.file(LIVE_LOG))
                 self.file(LIVE_LOG).replace(self.file("logs/engine.log"))
+
+
+def _blank(log: Path) -> None:
+    """Blank the known secrets in a log that grows no more, and let others read it. Without one it is not written again,
+    so that a full disk costs no log."""
+    data = log.read_bytes()
+    blanked = redact_bytes(data)
+    if blanked != data:
+        write_atomic(log, blanked)
+    log.chmod(0o644)
 
 
 def write_json(path: Path, value: object) -> None:
