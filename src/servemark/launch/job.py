@@ -172,7 +172,7 @@ def frontend_of(deployment: Deployment) -> str:
     if engine in _LLAMACPP:
         split = deployment.role("prefill") is not None and deployment.role("decode") is not None
         fits = "none" if alone else llamacpp.PD_ROUTER if split and engine != "llama-server" else None
-        known: set[str] = set() if fits is None else {fits}
+        known = set() if fits is None else {fits}
         chosen = given or ("none" if alone else None)
     elif engine == "sglang":
         # Schema 1 calls the router `sglang`; schema 2 calls it `sglang-router`, and `sglang` is a worker that serves itself.

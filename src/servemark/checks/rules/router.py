@@ -245,7 +245,7 @@ def router_of_image(view: EntryView) -> Iterator[Hit]:
 def frontend_known(view: RecipeView) -> Iterator[Hit]:
     """Front ends that the recipe launcher starts; a newer launcher may know more, hence no error."""
     front = view.deployment.frontend
-    known = ("dynamo", "trtllm_serve", *_FRONTENDS)
+    known = ("dynamo", "trtllm_serve", "servemark-pd", *_FRONTENDS)
     if front is not None and front.type not in known:
         where = at(view.deployment.node, "frontend", "type", other=front.at)
         yield Hit(where, {"frontend": front.type, "near": nearest(front.type, known) or "-"})
