@@ -20,6 +20,8 @@ from servemark.launch.slurm_watch import wait_for
 _STARTED = re.compile(r"^servemark-step: started (\d+(?:\+\d+)?\.\d+) on (\S+) pid (\d+)$", re.MULTILINE)
 _REFUSED = re.compile(r"^servemark-step: refused (\w+)(.*)$", re.MULTILINE)
 _EXITED = re.compile(r"^srun: error: \S+: task 0: Exited with exit code (\d+)", re.MULTILINE)
+_SIGNALLED = re.compile(r"^srun: error: \S+: task 0: (?!Exited)\w", re.MULTILINE)
+"""A task that a signal ended did run, although its last output may be lost with it."""
 _CONTAINER = re.compile(
     r"(?im)^.*(?:pyxis|enroot|container|spank).*(?:fail|error|no such|does not exist|cannot|unable|already exists).*$"
 )
@@ -84,10 +86,13 @@ class SlurmStep:
         return self._stopped
 
     def _signal(self, name: str) -> None:
-        self._commands.once(["scancel", f"--signal={name}", self.step_id])
+        if self.step_id:
+            self._commands.once(["scancel", f"--signal={name}", self.step_id])
 
     def _gone(self) -> bool:
         """Whether Slurm has no such step any more; a controller out of reach cannot say, and is not waited for."""
+        if not self.step_id:
+            return True
         reply = self._commands.once(
             ["squeue", "--steps", "--noheader", "--format=%i", f"--jobs={self.step_id.partition('.')[0]}"]
         )
@@ -121,7 +126,10 @@ def started_line(log: str) -> tuple[str, int] | None:
 
 
 def await_step(worker: RunningWorker, request: StepRequest, timeout_s: float) -> tuple[str, int]:
-    """Wait until the program runs on its node: (step id, pid). ServemarkError (launch, image) when it cannot start."""
+    """Wait until the program runs on its node: (step id, pid), ("", 0) for one that was killed before it could say.
+
+    ServemarkError (launch, image, allocation) when it cannot start.
+    """
     deadline = time.monotonic() + timeout_s
     pause_s = 0.01
     while True:
@@ -129,10 +137,11 @@ def await_step(worker: RunningWorker, request: StepRequest, timeout_s: float) ->
         if found is not None:
             return found
         if (status := worker.wait(pause_s)) is not None:
-            found = started_line(worker.log_head())
-            if found is not None:  # it ran and has ended already
-                return found
-            raise start_error(worker.log_head(), request, str(status))
+            log = worker.log_head()
+            found = started_line(log)
+            if found is not None or _SIGNALLED.search(log):  # it ran and has ended already
+                return found or ("", 0)
+            raise start_error(log, request, str(status))
         if time.monotonic() >= deadline:
             raise ServemarkError(
                 "launch.slurm_step_slow",
