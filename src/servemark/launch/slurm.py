@@ -102,12 +102,23 @@ class SlurmLauncher:
         log = self.state_dir.absolute() / f"allocation-{request.run_id}-%j.log"
         groups = len(components(request.groups))
         period = max(1, min(5, int(self.silence_s / 6)))
-        script = [str(KEEPER_SCRIPT), str(state), str(max(1, round(self.silence_s))), str(period), mark, str(groups)]
+        script = [
+            str(KEEPER_SCRIPT),
+            str(state),
+            str(max(1, round(self.silence_s))),
+            str(period),
+            mark,
+            str(groups),
+        ]
         argv = sbatch_argv(self.cluster, request, script, log, self.commands.version())
         make_folder(state)
         try:
             state.chmod(0o700)
-            body = {"run_id": request.run_id, "mark": mark, "groups": [asdict(group) for group in request.groups]}
+            body = {
+                "run_id": request.run_id,
+                "mark": mark,
+                "groups": [asdict(group) for group in request.groups],
+            }
             write_atomic(state / "request.json", json.dumps(body, ensure_ascii=False).encode())
             write_atomic(state / "sweep.sh", SWEEP_SCRIPT.read_bytes())
             Heartbeat(state / "beat").close()
@@ -169,7 +180,9 @@ class SlurmLauncher:
             time.sleep(min(pause_s, max(0.05, request.wait_s - waited_s)))
             pause_s = min(_LONGEST_POLL_S, self.silence_s / 4, pause_s * (1.0 if waited_s < 10 else 1.3))
 
-    def _waiting_reason(self, job: _Job, jobs: tuple[JobState, ...] | None, request: AllocationRequest) -> str:
+    def _waiting_reason(
+        self, job: _Job, jobs: tuple[JobState, ...] | None, request: AllocationRequest
+    ) -> str:
         """Slurm's word for why it waits; raises when the job has ended instead."""
         if jobs is None:
             return "no answer from slurmctld"
@@ -266,7 +279,9 @@ class SlurmLauncher:
 
     def _jobs_named(self, name: str) -> tuple[JobState, ...] | None:
         """Jobs of that name that have not ended; None when the controller does not answer."""
-        reply = self.commands.once(["squeue", "--noheader", "--format=%A", f"--name={name}", "--states=PD,CF,R,S,CG"])
+        reply = self.commands.once(
+            ["squeue", "--noheader", "--format=%A", f"--name={name}", "--states=PD,CF,R,S,CG"]
+        )
         if reply.rc != 0:
             return None
         found: list[JobState] = []

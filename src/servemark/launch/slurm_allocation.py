@@ -25,7 +25,9 @@ from servemark.launch.slurm_watch import Heartbeat, Watch, read_job, wait_for
 
 SWEEP_SCRIPT = Path(__file__).with_name("slurm_sweep.sh")
 STATE_FILES = ("beat", "keeper", ".keeper", "sweep.sh", "request.json", "job")
-_PORTS = 'cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; echo range $(cat /proc/sys/net/ipv4/ip_local_port_range)'
+_PORTS = (
+    "cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; echo range $(cat /proc/sys/net/ipv4/ip_local_port_range)"
+)
 _PORT_SNAPSHOT_S = 5.0
 _LOWEST_PORT = 10_000
 _STEP_START_S = 120.0
@@ -145,7 +147,9 @@ class SlurmAllocation:
                 if port not in taken and (node.name, port) not in self._handed
             ]
             if len(candidates) < count:
-                raise ServemarkError("launch.no_port", Layer.LAUNCH, host=node.name, reason=f"{len(candidates)} < {count}")
+                raise ServemarkError(
+                    "launch.no_port", Layer.LAUNCH, host=node.name, reason=f"{len(candidates)} < {count}"
+                )
             chosen = random.SystemRandom().sample(candidates, count)
             self._handed.update((node.name, port) for port in chosen)
             return chosen
@@ -160,7 +164,9 @@ class SlurmAllocation:
 
     def tell(self, node: AllocatedNode, argv: Sequence[str]) -> str:
         """The output of a short command on a node. Raises ServemarkError (launch) when it fails."""
-        reply = self._commands.ask(self._srun(self._groups.get(node.name), [f"--nodelist={node.name}", "--nodes=1"], argv))
+        reply = self._commands.ask(
+            self._srun(self._groups.get(node.name), [f"--nodelist={node.name}", "--nodes=1"], argv)
+        )
         if reply.rc != 0:
             self._require(look=True)
             raise ServemarkError(
@@ -218,7 +224,9 @@ class SlurmAllocation:
     def _job_gone(self) -> bool:
         """Whether the job has ended on all nodes; with the controller out of reach its keeper ends it."""
         jobs = read_job(self._commands, self.id)
-        return jobs is None or all(not job.alive and not job.waiting and job.state != "COMPLETING" for job in jobs)
+        return jobs is None or all(
+            not job.alive and not job.waiting and job.state != "COMPLETING" for job in jobs
+        )
 
 
 def ports_of(out: str) -> tuple[set[int], int]:

@@ -80,10 +80,16 @@ class SlurmCommands:
             return Reply(_TIMEOUT_RC, "", f"{argv[0]}: no answer within {self.timeout_s:g} s")
         except OSError as error:
             return Reply(_TIMEOUT_RC, "", f"{argv[0]}: {error.strerror}")
-        return Reply(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+        return Reply(
+            done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+        )
 
     def ask(
-        self, argv: Sequence[str], *, patience_s: float | None = None, cancelled: Callable[[], bool] | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        patience_s: float | None = None,
+        cancelled: Callable[[], bool] | None = None,
     ) -> Reply:
         """Ask until the controller answers or patience ends; the last reply either way."""
         deadline = time.monotonic() + (self.patience_s if patience_s is None else patience_s)

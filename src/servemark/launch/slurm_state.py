@@ -83,7 +83,16 @@ class NodeState:
     def usable(self) -> bool:
         """Whether jobs can run there, now or when it is free."""
         words = set(re.split(r"[+*~#!%$@^-]", self.state.upper()))
-        return not words & {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "NOT_RESPONDING", "UNKNOWN", "ERROR"}
+        return not words & {
+            "DOWN",
+            "DRAIN",
+            "DRAINED",
+            "DRAINING",
+            "FAIL",
+            "NOT_RESPONDING",
+            "UNKNOWN",
+            "ERROR",
+        }
 
 
 def fields_of(line: str) -> dict[str, str]:

@@ -183,7 +183,9 @@ def start_error(log: str, request: StepRequest, status: str) -> ServemarkError:
     failed = _NODE_FAILED.search(log)
     if failed is not None:
         node = failed.group(1) or failed.group(2)
-        return ServemarkError("launch.slurm_step_node", Layer.ALLOCATION, step=request.name, node=node, log=where)
+        return ServemarkError(
+            "launch.slurm_step_node", Layer.ALLOCATION, step=request.name, node=node, log=where
+        )
     container = _CONTAINER.search(log[:_LOST_BYTES]) if request.container is not None else None
     if container is not None:
         return ServemarkError(
@@ -194,7 +196,9 @@ def start_error(log: str, request: StepRequest, status: str) -> ServemarkError:
             reason=printable(container.group(0)),
             log=where,
         )
-    lines = [printable(line.removeprefix("srun: error: ")) for line in log.splitlines() if "error" in line.lower()]
+    lines = [
+        printable(line.removeprefix("srun: error: ")) for line in log.splitlines() if "error" in line.lower()
+    ]
     return ServemarkError(
         "launch.slurm_step_refused",
         Layer.LAUNCH,

@@ -63,7 +63,9 @@ def read_job(commands: SlurmCommands, job_id: str) -> tuple[JobState, ...] | Non
     return None if reply.transient else ()
 
 
-def end_words(commands: SlurmCommands, jobs: tuple[JobState, ...], nodes: tuple[str, ...], mark: str) -> str | None:
+def end_words(
+    commands: SlurmCommands, jobs: tuple[JobState, ...], nodes: tuple[str, ...], mark: str
+) -> str | None:
     """Why an allocation is gone, in words for people; None while all of it stands.
 
     `nodes` are the allocation's own: of a node failure those are named that no longer answer. `mark`: the job's id.
