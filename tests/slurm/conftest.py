@@ -68,6 +68,11 @@ class LocalSlurm:
                     continue
         return found
 
+    def saved(self) -> bool:
+        """Wait until the controller has written the jobs of now to its disk, so that a killed one knows them again."""
+        now, file = time.time(), self.folder / "state" / "job_state"
+        return eventually(lambda: file.exists() and file.stat().st_mtime > now, 15.0)
+
     def idle(self) -> bool:
         """No job, and all nodes ready for one."""
         states = self.ask("sinfo", "-h", "-N", "-p", "batch", "-o", "%T").split()

@@ -31,9 +31,7 @@ pytestmark = pytest.mark.slurm
         ("option", "launch.slurm_refused", Layer.ALLOCATION, "--no-such"),
     ],
 )
-def test_refused_allocation(
-    launcher: SlurmLauncher, slurm: LocalSlurm, fault: str, key: str, layer: Layer, word: str
-) -> None:
+def test_refused_allocation(launcher: SlurmLauncher, fault: str, key: str, layer: Layer, word: str) -> None:
     """More nodes than there are is accepted by Slurm and then waits for ever: that reason is fatal."""
     if fault == "partition":
         launcher.cluster = replace(launcher.cluster, partition="nowhere")
@@ -121,11 +119,12 @@ def test_controller_killed_and_back(allocate: Allocate, step: StepOf, slurm: Loc
     """Running steps do not notice; the allocation is not called lost; new steps wait until it is back."""
     allocation = allocate(2)
     worker = allocation.start(step(allocation.nodes[0], "sleep 300"))
+    assert slurm.saved()
     slurm.do("kill-ctl")
-    assert eventually(lambda: allocation.watch.unreachable_since is not None, 15)
+    assert eventually(lambda: allocation.watch.unreachable_since is not None, 40)
     assert worker.poll() is None and allocation.lost() is None
     slurm.do("start-ctl")
-    assert eventually(lambda: allocation.watch.unreachable_since is None, 20)
+    assert eventually(lambda: allocation.watch.unreachable_since is None, 40)
     assert allocation.lost() is None and worker.poll() is None
     late = allocation.start(step(allocation.nodes[1], "exit 0", "late"))
     assert late.wait(20) == ExitStatus(exit_code=0)
@@ -134,6 +133,7 @@ def test_controller_killed_and_back(allocate: Allocate, step: StepOf, slurm: Loc
 def test_release_while_the_controller_is_down(allocate: Allocate, slurm: LocalSlurm) -> None:
     """The keeper reads the end from our file, so the job is over when the controller comes back."""
     allocation = allocate(1)
+    assert slurm.saved()
     slurm.do("kill-ctl")
     allocation.release()
     slurm.do("start-ctl")
@@ -175,7 +175,7 @@ def test_launcher_killed(slurm: LocalSlurm, tmp_path: Path) -> None:
     assert eventually(lambda: not slurm.processes("SERVEMARK_STEP_MARK="), 5)
     log = slurm.shared / "state" / f"allocation-orphan-{job}.log"
     assert "no sign of the launcher for 3 s" in log.read_text(encoding="utf-8")
-    assert (slurm.shared / "logs" / "n1.log").exists()
+    assert len(list((slurm.shared / "logs").glob("n?.log"))) == 2
 
 
 def test_restart_is_a_new_attempt(launcher: SlurmLauncher, allocate: Allocate, slurm: LocalSlurm) -> None:
@@ -207,9 +207,7 @@ def test_full_disk_stops_nothing_but_the_logs(
         assert allocation.lost() is None
         worker.stop(0.5)
         allocation.release()
-        full = step(allocation.nodes[0], "true", log_path=disk / "deeper" / "x.log")
-        (disk / "filler").write_bytes(b"") if not (disk / "filler").exists() else None
-        assert launcher.leftovers("full") == [] and full.log_path.parent.name == "deeper"
+        assert launcher.leftovers("full") == []
     finally:
         subprocess.run(["umount", str(disk)], check=True)
         disk.rmdir()

@@ -34,7 +34,33 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]{0,255}\Z")
 _OPTION = re.compile(r"-[A-Za-z0-9-][^\0\n\r]*\Z")
 _OWNED = frozenset(
-    ["parsable", "no-requeue", "requeue", "job-name", "output", "error", "export", "export-file", "time", "array", "wait", "wrap", "test-only", "quiet", "jobid", "het-group", "overlap", "nodelist", "nodes", "ntasks", "ntasks-per-node", "input", "chdir", "dependency", "hold"]
+    {
+        "parsable",
+        "no-requeue",
+        "requeue",
+        "job-name",
+        "output",
+        "error",
+        "export",
+        "export-file",
+        "time",
+        "array",
+        "wait",
+        "wrap",
+        "test-only",
+        "quiet",
+        "jobid",
+        "het-group",
+        "overlap",
+        "nodelist",
+        "nodes",
+        "ntasks",
+        "ntasks-per-node",
+        "input",
+        "chdir",
+        "dependency",
+        "hold",
+    }
 )
 """Options that the launcher sets itself, or that would change what it relies on."""
 _OWNED_SHORT = frozenset("JoetaWQNnwiDdHB")

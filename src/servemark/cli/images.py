@@ -80,7 +80,7 @@ def list_images(
 @click.argument("reference")
 @_where
 @common
-def import_image(
+def import_image(  # noqa: PLR0917 - click passes by name
     reference: str,
     cluster: str | None,
     file: Path | None,
@@ -126,7 +126,7 @@ def _teller() -> Callable[[Progress], None]:
 @click.option("--adopt", metavar="REFERENCE", help="cli.images.adopt")
 @_where
 @common
-def verify_images(
+def verify_images(  # noqa: PLR0917 - click passes by name
     adopt: str | None,
     cluster: str | None,
     file: Path | None,
@@ -164,7 +164,7 @@ def verify_images(
 @click.option("--dry-run", is_flag=True, help="cli.images.dry_run")
 @_where
 @common
-def prune_images(
+def prune_images(  # noqa: PLR0917 - click passes by name
     unused_days: float | None,
     dry_run: bool,
     cluster: str | None,

@@ -93,7 +93,13 @@ class SlurmLauncher:
 
     def _allocation(self, job: _Job, placed: Sequence[Placed]) -> SlurmAllocation:
         return SlurmAllocation(
-            self.commands, self.cluster, job.job_id, placed, job.state, job.mark, self.silence_s
+            self.commands,
+            self.cluster,
+            job.job_id,
+            placed=placed,
+            state=job.state,
+            mark=job.mark,
+            silence_s=self.silence_s,
         )
 
     def _submit(self, request: AllocationRequest) -> _Job:

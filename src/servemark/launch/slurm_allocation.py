@@ -55,6 +55,7 @@ class SlurmAllocation:
         commands: SlurmCommands,
         cluster: LaunchCluster,
         job_id: str,
+        *,
         placed: Sequence[Placed],
         state: Path,
         mark: str,

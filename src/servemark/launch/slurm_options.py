@@ -22,7 +22,37 @@ STEP_SCRIPT = Path(__file__).with_name("slurm_step.sh")
 MARK_ENV = "SERVEMARK_STEP_MARK"
 """Every process of a step inherits it; the sweep of a node finds by it what left its step's process tree."""
 RECIPE_OPTIONS = frozenset(
-    ["mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-task", "cpus-per-gpu", "cpu-bind", "mem-bind", "gpu-bind", "gres", "gpus", "gpus-per-task", "gpus-per-node", "mpi", "hint", "distribution", "exact", "threads-per-core", "network", "container-writable", "container-readonly", "container-remap-root", "no-container-remap-root", "container-mount-home", "no-container-mount-home", "container-entrypoint", "no-container-entrypoint", "container-name", "oom-kill-step", "wait"]
+    {
+        "mem",
+        "mem-per-cpu",
+        "mem-per-gpu",
+        "cpus-per-task",
+        "cpus-per-gpu",
+        "cpu-bind",
+        "mem-bind",
+        "gpu-bind",
+        "gres",
+        "gpus",
+        "gpus-per-task",
+        "gpus-per-node",
+        "mpi",
+        "hint",
+        "distribution",
+        "exact",
+        "threads-per-core",
+        "network",
+        "container-writable",
+        "container-readonly",
+        "container-remap-root",
+        "no-container-remap-root",
+        "container-mount-home",
+        "no-container-mount-home",
+        "container-entrypoint",
+        "no-container-entrypoint",
+        "container-name",
+        "oom-kill-step",
+        "wait",
+    }
 )
 STEP_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
 """What a step inherits of the launcher's environment beside its own variables."""

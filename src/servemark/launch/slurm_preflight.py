@@ -40,7 +40,10 @@ def preflight_nodes(
     nodes = list({node.name: node for node in allocation.nodes}.values())
     with ThreadPoolExecutor(min(_AT_ONCE, len(nodes))) as pool:
         lines = list(
-            pool.map(lambda node: _line(allocation, node, argv, folder, container, timeout_s), nodes)
+            pool.map(
+                lambda node: _line(allocation, node, argv, folder, container=container, timeout_s=timeout_s),
+                nodes,
+            )
         )
     silent = [node.name for node, line in zip(nodes, lines, strict=True) if line is None]
     if silent:
@@ -57,6 +60,7 @@ def _line(
     node: AllocatedNode,
     argv: Sequence[str],
     folder: Path,
+    *,
     container: Container | None,
     timeout_s: float,
 ) -> str | None:

@@ -63,33 +63,40 @@ def read_job(commands: SlurmCommands, job_id: str) -> tuple[JobState, ...] | Non
     return None if reply.transient else ()
 
 
+COMPLETING = "COMPLETING"
+_COMPLETING_S = 15.0
+"""A job that takes longer to wind down (a node hangs) is told as ended although Slurm does not yet say how."""
+_ENDS = {
+    "TIMEOUT": "launch.slurm_lost_time",
+    "DEADLINE": "launch.slurm_lost_time",
+    "CANCELLED": "launch.slurm_lost_cancelled",
+    "PREEMPTED": "launch.slurm_lost_preempted",
+}
+
+
 def end_words(
-    commands: SlurmCommands, jobs: tuple[JobState, ...], nodes: tuple[str, ...], mark: str
+    commands: SlurmCommands, jobs: tuple[JobState, ...], nodes: tuple[str, ...], job_id: str
 ) -> str | None:
     """Why an allocation is gone, in words for people; None while all of it stands.
 
-    `nodes` are the allocation's own: of a node failure those are named that no longer answer. `mark`: the job's id.
+    `nodes` are the allocation's own: of a node failure those are named that Slurm no longer uses.
     """
     if not jobs:
-        return text("launch.slurm_lost_forgotten", None, job=mark) + _accounting(commands, mark)
-    restarted = [job for job in jobs if job.restarts]
-    if restarted:
-        return text("launch.slurm_lost_restarted", None, job=mark)
+        return text("launch.slurm_lost_forgotten", None, job=job_id) + _accounting(commands, job_id)
+    if any(job.restarts for job in jobs):
+        return text("launch.slurm_lost_restarted", None, job=job_id)
     ended = [job for job in jobs if not job.alive and not job.waiting]
-    if not ended:
-        return None
-    worst = next((job for job in ended if job.state in NODE_WORDS), ended[0])
-    if worst.state in NODE_WORDS:
-        down = failed_nodes(commands, nodes) or nodes
-        return text("launch.slurm_lost_node", None, job=mark, nodes=", ".join(down))
-    if worst.state in ("TIMEOUT", "DEADLINE"):
-        return text("launch.slurm_lost_time", None, job=mark)
-    if worst.state == "CANCELLED":
-        return text("launch.slurm_lost_cancelled", None, job=mark)
-    if worst.state == "PREEMPTED":
-        return text("launch.slurm_lost_preempted", None, job=mark)
+    failed = [job for job in ended if job.state in NODE_WORDS or job.reason == "NodeDown"]
+    worst = next(iter(failed or [job for job in ended if job.state != COMPLETING]), None)
+    if worst is None:
+        return None  # while it is winding down Slurm does not say how it ended
+    if failed:
+        down = failed_nodes(commands, nodes)
+        return text("launch.slurm_lost_node", None, job=job_id, nodes=", ".join(down or nodes))
+    if worst.state in _ENDS:
+        return text(_ENDS[worst.state], None, job=job_id)
     status = f"{worst.state} {worst.exit_code}:{worst.signal}"
-    return text("launch.slurm_lost_ended", None, job=mark, status=status, reason=worst.reason)
+    return text("launch.slurm_lost_ended", None, job=job_id, status=status, reason=worst.reason)
 
 
 def failed_nodes(commands: SlurmCommands, nodes: tuple[str, ...]) -> tuple[str, ...]:
@@ -121,6 +128,7 @@ class Watch:
         self.lost: str | None = None
         self.unreachable_since: float | None = None
         """Monotonic seconds since when the controller has not answered; None while it does."""
+        self._completing_since: float | None = None
         self._wake = threading.Event()
         self._done = False
         self._thread = threading.Thread(target=self._run, name=f"slurm-{job_id}", daemon=True)
@@ -148,8 +156,18 @@ class Watch:
         else:
             self.unreachable_since = None
             if self.lost is None and not self._done:
-                self.lost = end_words(self.commands, jobs, self.nodes, self.job_id)
+                self.lost = end_words(self.commands, jobs, self.nodes, self.job_id) or self._stuck(jobs)
         return self.lost
+
+    def _stuck(self, jobs: tuple[JobState, ...]) -> str | None:
+        if not any(job.state == COMPLETING for job in jobs):
+            return None
+        self._completing_since = self._completing_since or time.monotonic()
+        if time.monotonic() - self._completing_since < _COMPLETING_S:
+            return None
+        return text(
+            "launch.slurm_lost_ended", None, job=self.job_id, status=COMPLETING, reason=jobs[0].reason
+        )
 
     def _run(self) -> None:
         asker = threading.Thread(target=self._ask, name=f"slurm-ask-{self.job_id}", daemon=True)
