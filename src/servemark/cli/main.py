@@ -31,6 +31,8 @@ VERBS = {
     "explain": "servemark.cli.explain:explain",
     "engine": "servemark.cli.engine:engine",
     "trace": "servemark.cli.trace:trace",
+    "clusters": "servemark.cli.clusters:clusters",
+    "images": "servemark.cli.images:images",
 }
 
 

@@ -56,7 +56,13 @@ class CatalogueHelp(click.Command):
 
 
 class Verb(CatalogueHelp):
-    """One verb: help, options, and examples."""
+    """One verb: help, options, and examples. A verb below a group whose verbs have common names (`list`, `show`) sets
+    `group`: its texts stand under `cli.<group>_<verb>`."""
+
+    group = ""
+
+    def _key(self) -> str:
+        return f"{self.group}_{super()._key()}" if self.group else super()._key()
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Two examples or more, each a line of `cli.<name>.examples`."""
@@ -106,6 +112,16 @@ class SubVerbGroup(VerbGroup):
         with formatter.section(text("cli.examples")):
             for line in verb_text(self._key(), "examples").splitlines():
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+class NamedGroup(VerbGroup):
+    """A group whose verbs' texts stand under `cli.<group>_<verb>`."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One line a verb."""
+        with formatter.section(text("cli.verbs")):
+            listed = self.list_commands(ctx)
+            formatter.write_dl([(verb, verb_text(f"{self.name}_{verb}", "short")) for verb in listed])
 
 
 def verb_text(verb: str, part: str) -> str:
