@@ -51,7 +51,7 @@ def test_step_in_a_container(allocate: Allocate, step: StepOf, slurm: LocalSlurm
     """The image's files, a read-only mount, the step's own environment; nothing else of the host."""
     (slurm.shared / "models").mkdir(exist_ok=True)
     (slurm.shared / "models" / "m").write_text("weights\n", encoding="utf-8")
-    container = Container(image, (Mount(slurm.shared / "models", "/models"),), "/tmp")
+    container = Container(image, (Mount(slurm.shared / "models", "/models"),), "/tmp")  # noqa: S108 - inside the container
     script = (
         'cat /etc/inside /models/m; echo "$WORD $PWD"; echo x > /models/m || echo read-only; test -e /var/tmp'
     )
