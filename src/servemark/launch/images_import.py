@@ -194,8 +194,9 @@ def _import(image: ImageName, how: ImageImport, target: Path, tell: Tell, pause_
 def _final(error: ServemarkError, attempts: int) -> ServemarkError:
     if error.key != "launch.image_import_again":
         return error
+    said = {name: error.values.get(name) for name in ("reference", "status", "lines")}
     return ServemarkError(
-        "launch.image_import_gave_up", Layer.IMAGE, **{**error.values, "attempts": attempts}
+        "launch.image_import_gave_up", Layer.IMAGE, where=None, exit_code=1, attempts=attempts, **said
     )
 
 

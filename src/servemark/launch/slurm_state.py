@@ -99,9 +99,9 @@ def fields_of(line: str) -> dict[str, str]:
     """`Key=value Key=value…` of one line of scontrol; a value may hold spaces, the first of equal keys wins."""
     found: dict[str, str] = {}
     marks = list(FIELD.finditer(line))
-    for mark, after in zip(marks, [*marks[1:], None], strict=True):
-        value = line[mark.end() : after.start() if after is not None else len(line)]
-        found.setdefault(mark.group(1), value.strip())
+    ends = [*(mark.start() for mark in marks[1:]), len(line)]
+    for mark, end in zip(marks, ends, strict=False):
+        found.setdefault(mark.group(1), line[mark.end() : end].strip())
     return found
 
 
