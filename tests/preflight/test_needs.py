@@ -10,7 +10,8 @@ import pytest
 from servemark.catalog.deployment import Deployment
 from servemark.catalog.suite import read_suite
 from servemark.preflight.facts import GIB, PAGE_2M
-from servemark.preflight.needs import StoreNeed, needs_of, ranks_per_node
+from servemark.preflight.needs import StoreNeed, needs_of
+from servemark.sizing.from_recipe import ranks_per_node
 
 MakeDeployment = Callable[..., Deployment]
 SEED = Path(__file__).resolve().parents[3] / "shared" / "data" / "seed" / "suite"

@@ -56,19 +56,19 @@ def test_state_grows_with_drafted_tokens() -> None:
 
 
 def test_hybrid_pages() -> None:
-    """A state of 10,496 B over 256 B a token are 41 tokens: the page is 128 tokens of 256 B; 3 state layers beside 2
+    """A state of 10,496 B over 256 B a token are 41 tokens: the page is 48 tokens of 256 B; 3 state layers beside 2
     with entries are padded to 4."""
     state = Attention("kda", layers=3, heads=8, head_dim=16, value_dim=16, conv_kernel=4)
     pages = pages_of(model(GQA, state), KvSettings(), None)
     assert pages is not None
     assert (pages.block_tokens, pages.page_bytes, pages.full_layers, pages.state_layers) == (
-        128,
-        32_768,
+        48,
+        12_288,
         2,
         4,
     )
-    cost = request_cost(model(GQA, state), KvSettings(), None, 129)
-    assert (cost.entries, cost.states) == (2 * 2 * 32_768, 2 * 4 * 32_768)
+    cost = request_cost(model(GQA, state), KvSettings(), None, 49)
+    assert (cost.entries, cost.states) == (2 * 2 * 12_288, 2 * 4 * 12_288)
     assert pages_of(model(GQA), KvSettings(), None) is None
     assert pages_of(model(GQA, state), KvSettings(hybrid_pages=False), None) is None
 

@@ -21,14 +21,15 @@ def test_each_size_is_rounded_up_by_itself() -> None:
     assert host_needs(ranks=3, segment_bytes=1, buffer_bytes=1).pages == 6
 
 
-def test_headroom_with_efa_is_at_least_1375_mib_a_rank() -> None:
-    """One rank: 7 % of 160 pages are 12, 1.375 GiB are 704. Eight ranks: 11 GiB are 5,632; without EFA 7 %."""
-    needs = host_needs(ranks=1, segment_bytes=256 * MIB, buffer_bytes=64 * MIB)
-    assert needs.pages_reserved == 160 + 704
-    needs = host_needs(ranks=8, segment_bytes=256 * MIB, buffer_bytes=64 * MIB)
-    assert needs.pages_reserved == 8 * 160 + 5632
-    needs = host_needs(ranks=8, segment_bytes=256 * MIB, buffer_bytes=64 * MIB, protocol="rdma")
-    assert needs.pages_reserved == 1370  # 1,280 x 1.07 = 1,369.6
+def test_headroom_of_a_rank() -> None:
+    """7 % of 160 pages are 12 (11.2 rounded up); on EFA 1.375 GiB a rank are 704 pages, 11 GiB of 8 ranks 5,632."""
+    segment, buffer = 256 * MIB, 64 * MIB
+    tcp = host_needs(ranks=1, segment_bytes=segment, buffer_bytes=buffer, protocol="tcp")
+    assert tcp.pages_reserved == 172
+    for ranks in (1, 8):
+        efa = host_needs(ranks=ranks, segment_bytes=segment, buffer_bytes=buffer)
+        assert efa.pages_reserved == ranks * (160 + 704)
+    assert host_needs(ranks=8, segment_bytes=0).pages_reserved == 0
 
 
 def test_registration_on_efa() -> None:

@@ -10,11 +10,15 @@ from dataclasses import replace
 
 import pytest
 
+from servemark.catalog.architecture import Attention, Draft
 from servemark.catalog.architectures import architecture
 from servemark.sizing.host import dram_budget_gb
 from servemark.sizing.kv import (
     KvSettings,
+    compressed_entry_bytes,
+    compressor_bytes,
     pages_of,
+    request_cost,
     requests_that_fit,
     state_bytes,
     token_bytes,
@@ -114,17 +118,17 @@ def test_decode_context_parallelism() -> None:
 
 
 def test_seed_recipe_at_50_gib() -> None:
-    """23.9 M tokens with the draft divided by DCP, 22.5 M with six resident states, 10.2 M undivided, 3.1 M without
-    DCP."""
+    """23.9 M tokens with the draft divided by DCP and two resident states, 22.5 M with the six that K = 4 keeps, 10.2 M
+    undivided, 3.1 M without DCP."""
     model = architecture("kimik3")
     draft = model.drafts[0]
     found = [
         tokens_that_fit(model, settings, draft, 50 * GIB, MILLION) / 1e6
         for settings in (
+            replace(SEED, resident_states=2),
             SEED,
-            replace(SEED, resident_states=6),
-            replace(SEED, draft_sharded=False),
-            replace(SEED, dcp=1),
+            replace(SEED, resident_states=2, draft_sharded=False),
+            replace(SEED, resident_states=2, dcp=1),
         )
     ]
     assert found == pytest.approx([23.95, 22.53, 10.20, 3.09], abs=0.006)
@@ -137,17 +141,72 @@ def test_seed_recipe_at_50_gib() -> None:
 @pytest.mark.parametrize(
     ("name", "elements"),
     [
-        ("deepseek-ai/DeepSeek-V4-Pro", 4924),  # 30 x (512 + 128) / 4 + 31 x 512 / 128
+        ("deepseek-ai/DeepSeek-V4-Pro", 5511.4375),  # 30 x (584 + 132) / 4 + 31 x 584 / 128
         ("MiniMaxAI/MiniMax-M3", 61_440 + 57 * 256),  # 60 x 2 x 4 x 128, and the assumed index
         ("Qwen/Qwen3.5-397B-A17B", 15_360),  # 15 x 2 x 2 x 256
         ("openai/gpt-oss-120b", 18_432),  # 18 x 2 x 8 x 64
-        ("zai-org/GLM-5.2", 78 * 576 + 78 * 132),
+        ("zai-org/GLM-5.2", 78 * 576 + 21 * 132),
         ("deepseek-ai/DeepSeek-R1", 61 * 576),
     ],
 )
-def test_elements_of_other_models(name: str, elements: int) -> None:
+def test_elements_of_other_models(name: str, elements: float) -> None:
     """At one byte an element and one rank; indexes are bytes already."""
     assert token_bytes(architecture(name).attention, KvSettings(element_bytes=1)) == elements
+
+
+def test_public_blocks_of_grouped_query_hybrids() -> None:
+    """Blocks that engines printed: 2,096 for Qwen3.5-397B at TP2 (fp32 states, bf16 entries); for a 27B model of the
+    same family (48 state layers of 48 heads, 16 full ones of 4 KV heads x 256) 784, with three drafted tokens 800 and,
+    in fp8, 1,600; its 48 state layers are padded by 3 to groups of 17, its next-token layer being the 17th."""
+    large = pages_of(architecture("Qwen/Qwen3.5-397B-A17B"), KvSettings(tp=2), None)
+    assert large is not None and large.block_tokens == 2096
+    model = replace(
+        architecture("Qwen/Qwen3.5-397B-A17B"),
+        attention=(
+            Attention("gqa", layers=16, heads=24, kv_heads=4, head_dim=256),
+            Attention(
+                "gated-delta", layers=48, heads=48, kv_heads=16, head_dim=128, value_dim=128, conv_kernel=4
+            ),
+        ),
+    )
+    mtp = Draft("mtp", (Attention("gqa", 1, 24, kv_heads=4, head_dim=256),), (), None, 5120, builtin=True)
+    found = [
+        pages_of(model, settings, draft)
+        for settings, draft in (
+            (KvSettings(), None),
+            (KvSettings(draft_tokens=3), mtp),
+            (KvSettings(draft_tokens=3, element_bytes=1), mtp),
+        )
+    ]
+    assert [one.block_tokens for one in found if one] == [784, 800, 1600]
+    assert found[1] is not None
+    assert (found[1].full_layers, found[1].state_layers, found[1].draft_layers) == (17, 51, 0)
+    # A refusal of that engine names 0.63 GiB a request whatever its length: 51 pages of 1,600 x 2,048 B, 4 times
+    # (one state and one for each drafted token; prefixes were not cached). Without drafts 0.14 GiB: 48 of 1,568, once.
+    bare = KvSettings(draft_tokens=3, element_bytes=1, prefix_caching=False)
+    assert request_cost(model, bare, mtp, 1).states / GIB == pytest.approx(0.63, abs=0.01)
+    alone = KvSettings(element_bytes=1, prefix_caching=False)
+    assert request_cost(model, alone, None, 1).states / GIB == pytest.approx(0.14, abs=0.005)
+
+
+def test_public_starts_of_deepseek_r1() -> None:
+    """A pool of 46.80 GiB, bf16 entries: an engine printed 715,072 tokens at TP8 and 5,721,088 with DCP8."""
+    model = architecture("deepseek-ai/DeepSeek-R1")
+    for dcp, printed in ((1, 715_072), (8, 5_721_088)):
+        settings = KvSettings(tp=8, dcp=dcp, block_tokens=64)
+        tokens = tokens_that_fit(model, settings, None, 46.80 * GIB, 163_840)
+        assert tokens == pytest.approx(printed, rel=2e-4)
+
+
+def test_pool_arithmetic_of_deepseek_v4() -> None:
+    """An engine printed 7,705.45 B a token for the 43-layer model: 21 layers x (584 + 132) / 4, 20 x 584 / 128, and a
+    tenth of 43 x 584 B of window with 21 layers' compressors (8 slots of 8,192 + 2,048 B for 128 tokens)."""
+    four = Attention("compressed", 21, 64, kv_heads=1, head_dim=512, compress=4, window=128, index_dim=128)
+    many = Attention("compressed", 20, 64, kv_heads=1, head_dim=512, compress=128, window=128)
+    whole = Attention("compressed", 2, 64, kv_heads=1, head_dim=512, window=128)
+    groups, settings = (four, many, whole), KvSettings(element_bytes=1)
+    held = 0.1 * (43 * compressed_entry_bytes(whole) + compressor_bytes((four,), drafted=False) / 128)
+    assert token_bytes(groups, settings) + held == pytest.approx(7705.45, abs=0.005)
 
 
 def test_measured_starts_on_one_h200() -> None:
@@ -188,8 +247,8 @@ def test_budget(share: float, budget: int) -> None:
 
 
 def test_one_long_stream_of_the_seed() -> None:
-    """137,000 tokens cost a rank ceil(137,000 / 7,168) = 20 blocks: 20 x 24 + 2 x 72 + 20 x 6 pages of 516,096 B;
-    50 GiB hold 139 of them."""
+    """137,000 tokens cost a rank ceil(137,000 / 7,168) = 20 blocks: 20 x 24 + 6 x 72 + 20 x 6 pages of 516,096 B;
+    50 GiB hold 100 of them."""
     model = architecture("kimik3")
-    pages = 20 * 24 + 2 * 72 + 20 * 6
+    pages = 20 * 24 + 6 * 72 + 20 * 6
     assert requests_that_fit(model, SEED, model.drafts[0], 50 * GIB, 137_000) == 50 * GIB // (pages * 516_096)

@@ -82,11 +82,11 @@ def test_gated_delta() -> None:
 
 
 def test_sparse_index_has_weights() -> None:
-    """GLM-5.2: 32 heads of 128 from compressed queries of 2048, one key of 128 and 32 weights from 6144, 78 layers."""
+    """GLM-5.2: 32 heads of 128 from compressed queries of 2048, one key of 128 and 32 weights from 6144, 21 layers."""
     model = architecture("glm-5.2")
     bare = tuple(replace(group, index_heads=0) for group in model.attention)
     more = attention_parameters(model.attention, 6144)[0] - attention_parameters(bare, 6144)[0]
-    assert more == 78 * (2048 * 32 * 128 + 6144 * (128 + 32))
+    assert more == 21 * (2048 * 32 * 128 + 6144 * (128 + 32))
 
 
 def test_drafts() -> None:

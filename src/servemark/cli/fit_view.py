@@ -200,6 +200,11 @@ def remark_text(remark: Remark) -> str:
         values[name] = amount(float(str(value)), "bytes") if big else _number(value)
         if name == "role":
             values[name] = text(f"sizing.role.{value}")
+        if name in {"least", "most"}:
+            unit = "bytes" if remark.name.endswith("_bytes") else "tokens"
+            values[name] = amount(float(str(value)), unit)
+        if name in {"least_rank", "most_rank"}:
+            values[name] = str(value) or "—"
         if name == "ratio" and isinstance(value, float):
             values[name] = f"{value:.2f}"
     said = text(f"sizing.remark.{remark.name}", None, **values)

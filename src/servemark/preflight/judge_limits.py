@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from servemark.preflight.facts import KIB, PAGE_2M, HostFacts
+from servemark.preflight.facts import PAGE_2M, HostFacts
 from servemark.preflight.finding import Command, Finding, Saying, both, count, say, size
 from servemark.preflight.judge_memory import allocates_with_thp
 from servemark.preflight.needs import Needs, StoreNeed
-from servemark.sizing.needs import EFA_ENTRIES
+from servemark.sizing.needs import EFA_ENTRIES, PAGE_4K
 
 PINNING = ("efa", "rdma", "verbs", "ucx", "libfabric", "barex")
 """Transports that pin what they register."""
-PAGE_4K = 4 * KIB
 
 
 def judge_limits(facts: HostFacts, needs: Needs | None) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What one node of an arm's deployment asks of its host: exact arithmetic with each formula and its source.
+"""What one node of an arm's deployment asks of its host; the arithmetic is `sizing`'s.
 
 All sizes are bytes and say their scope: per rank, per node. `rank` is one engine process on one GPU. An embedded
 store takes its segment in every rank's own process; a size like `190GB` is read by the store's rules, so it is
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from servemark.base.errors import ServemarkError
 from servemark.catalog.deployment import ROLE_NAMES, Deployment, RoleName, RoleSpec, Service
 from servemark.preflight.facts import GIB, PAGE_2M
+from servemark.sizing.from_recipe import ranks_per_node
+from servemark.sizing.lines import Remark
 from servemark.sizing.needs import HostNeeds, chunks, entries, host_needs
-from servemark.sizing.size_strings import mooncake_python_size, sglang_hicache_size, vllm_size
+from servemark.sizing.store_sizes import store_of
 
-STORE_CONNECTORS = ("MooncakeStoreConnector",)
 DEFAULT_PORTS = {"mooncake-master": (8700, 8701, 8702), "etcd": (2379, 2380), "nats": (4222,)}
 """Where srt-slurm starts the services of a recipe that names no ports (store: RPC, HTTP metadata, metrics)."""
 
@@ -33,15 +34,14 @@ class StoreNeed:
     huge_page_bytes: int
 
     @property
-    def host(self) -> HostNeeds:
-        """The node's needs by `sizing.needs`, with every formula. A protocol that the recipe does not name gets the
-        reserve of one without an entry limit."""
+    def arithmetic(self) -> HostNeeds:
+        """Bytes, pages and entries of the node, as `fit` works them out."""
         return host_needs(
             ranks=self.ranks,
             segment_bytes=self.segment_bytes,
             buffer_bytes=self.buffer_bytes,
             page_bytes=self.huge_page_bytes,
-            protocol=self.protocol or "rdma",
+            protocol=self.protocol or "",
         )
 
     @property
@@ -52,17 +52,17 @@ class StoreNeed:
     @property
     def node_bytes(self) -> int:
         """All ranks of the node."""
-        return self.host.bytes_per_node
+        return self.arithmetic.bytes_per_node
 
     @property
     def pages(self) -> int:
-        """Huge pages that the store takes on the node."""
-        return self.host.pages
+        """Huge pages of the node."""
+        return self.arithmetic.pages
 
     @property
     def reserve_pages(self) -> int:
-        """Huge pages to reserve on the node, headroom included."""
-        return self.host.pages_reserved
+        """What to reserve, headroom included."""
+        return self.arithmetic.pages_reserved
 
     def entries(self, page_bytes: int) -> int:
         """Registration entries of one rank's segment at a page size."""
@@ -121,7 +121,7 @@ def needs_of(
     found = []
     for one in roles:
         ranks = ranks_per_node(one, deployment)
-        store = _store_need(deployment, one, service, ranks, problems)
+        store = _store_need(deployment, one, ranks, problems)
         found.append(RoleNeed(one.role, ranks, ranks if one.gpus else 0, store))
     return Needs(
         arm=arm,
@@ -135,74 +135,32 @@ def needs_of(
     )
 
 
-def ranks_per_node(role: RoleSpec, deployment: Deployment) -> int:
-    """Engine processes of a role on its fullest node: workers that are smaller than a node are packed."""
-    per_node = deployment.gpus_per_node or role.gpus or 1
-    if not role.gpus:
-        return -(-role.workers // max(role.nodes, 1))
-    if role.gpus >= per_node:
-        return per_node
-    workers = min(per_node // role.gpus, -(-role.workers // max(role.nodes, 1)))
-    return max(1, workers) * role.gpus
-
-
-def _store_need(
-    deployment: Deployment, role: RoleSpec, service: Service | None, ranks: int, problems: list[str]
-) -> StoreNeed | None:
-    env = {**deployment.environment, **role.env}
-    vllm = any(c.name in STORE_CONNECTORS for c in role.connectors)
-    hicache = role.flag("hicache-storage-backend") == "mooncake"
-    if not vllm and not hicache:
-        return None
-    config = _store_config(role, service, env, hicache=hicache)
-    mode = config.get("mode")
-    if isinstance(mode, str) and mode not in {"embedded"}:
-        # A store process of its own holds the segment; its size stands where that process is configured.
-        problems.append("preflight.need.standalone_store")
-        return None
-    sizes = [config.get("global_segment_size"), config.get("local_buffer_size")]
-    if None in sizes:
-        problems.append("preflight.need.no_store_size")
-        return None
+def _store_need(deployment: Deployment, role: RoleSpec, ranks: int, problems: list[str]) -> StoreNeed | None:
+    """The role's tier as `fit` reads it; a problem where its size is elsewhere or its reader refuses it."""
+    remarks: list[Remark] = []
     try:
-        segment, buffer = _rank_sizes(deployment, role, sizes[0], sizes[1], hicache=hicache)
+        store = store_of(deployment, role, remarks)
     except ServemarkError:  # its reader refuses it too: `check` names the place
         problems.append("preflight.need.unreadable_store_size")
         return None
-    protocol = config.get("protocol")
-    huge, page = _huge(env)
-    return StoreNeed(
-        segment, buffer, ranks, protocol.lower() if isinstance(protocol, str) else None, huge, page
+    if any(remark.name in {"store_standalone", "store_elsewhere"} for remark in remarks):
+        # A store process of its own holds the segment; its size stands where that process is configured.
+        problems.append("preflight.need.standalone_store")
+        return None
+    if any(remark.name in {"store_unconfigured", "store_unread"} for remark in remarks):
+        problems.append("preflight.need.no_store_size")
+    if store is None:
+        return None
+    if store.ratio:
+        problems.append("preflight.need.ratio_store")
+    if not store.rank_bytes:
+        return None
+    huge, page = (
+        _huge({**deployment.environment, **role.env}) if store.kind == "mooncake" else ("plain", PAGE_2M)
     )
-
-
-def _rank_sizes(
-    deployment: Deployment, role: RoleSpec, segment: object, buffer: object, *, hicache: bool
-) -> tuple[int, int]:
-    """(segment, buffer) of one rank in bytes, by the rules of the program that reads each. Raises ServemarkError."""
-    if hicache:
-        parallel = role.parallel
-        return sglang_hicache_size(segment, parallel.tp or 1, parallel.pp or 1), mooncake_python_size(buffer)
-    read = vllm_size if deployment.engine == "vllm" else mooncake_python_size
-    return read(segment), read(buffer)
-
-
-def _store_config(
-    role: RoleSpec, service: Service | None, env: Mapping[str, str], *, hicache: bool
-) -> dict[str, object]:
-    """The store's settings: the service's, then the role's own environment or arguments over them."""
-    stated = service.options.get("store_config") if service is not None else None
-    config: dict[str, object] = dict(stated) if isinstance(stated, dict) else {}
-    names = {
-        "MOONCAKE_GLOBAL_SEGMENT_SIZE": "global_segment_size",
-        "MOONCAKE_LOCAL_BUFFER_SIZE": "local_buffer_size",
-        "MOONCAKE_PROTOCOL": "protocol",
-    }
-    config.update({field: env[name] for name, field in names.items() if name in env})
-    extra = role.flag("hicache-storage-backend-extra-config")
-    if hicache and isinstance(extra, dict):
-        config.update({str(key): value for key, value in extra.items()})
-    return config
+    return StoreNeed(
+        store.segment_bytes, store.buffer_bytes, ranks, store.protocol if store.shared else None, huge, page
+    )
 
 
 def _huge(env: Mapping[str, str]) -> tuple[str, int]:

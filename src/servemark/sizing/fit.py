@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from servemark.sizing.gpu_lines import GpuPart, gpu_part
+from servemark.catalog.architecture import Architecture
+from servemark.sizing.gpu_lines import SPARSE_ENTRY_MORE, GpuPart, gpu_part
 from servemark.sizing.host_lines import (
     host_lines,
     job_lines,
@@ -14,12 +15,10 @@ from servemark.sizing.host_lines import (
     shared_node_bytes,
 )
 from servemark.sizing.inputs import FitInput, RoleInput
-from servemark.sizing.kv import pages_of, tokens_that_fit
+from servemark.sizing.kv import pages_of, token_bytes, tokens_that_fit, window_token_bytes
 from servemark.sizing.lines import Line, Remark, Verdict
+from servemark.sizing.startup_log import StartupLog
 from servemark.sizing.weights import parameters_of, weight_bytes
-
-MANY_STATES = 6
-"""State blocks of a request where drafted tokens keep more of them: the other end of what is plausible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +53,35 @@ class FitReport:
 def fit(asked: FitInput) -> FitReport:
     """Work everything out. Figures are of the fullest rank; nothing is read from this machine."""
     roles: list[RoleFit] = []
-    for role in asked.roles:
-        made = RoleFit(role, gpu_part(asked, role), host_lines(role), pages_lines(role))
+    for asked_role in asked.roles:
+        part = gpu_part(asked, asked_role)
+        role = sized(asked_role, part.entries_pool, asked.model)
+        made = RoleFit(role, part, host_lines(role, asked.model.attention), pages_lines(role))
         same = next((old.role.name for old in roles if old.lines == made.lines), None)
         roles.append(RoleFit(role, made.gpu, made.host, made.pages, same))
+    asked = replace(asked, roles=tuple(made.role for made in roles))
     verdict = _verdict(asked, roles)
     return FitReport(
         asked, model_lines(asked), tuple(roles), job_lines(asked), verdict, _remarks(asked, roles)
+    )
+
+
+def sized(role: RoleInput, pool: float | None, model: Architecture) -> RoleInput:
+    """The role with a tier's size that is stated as a multiple of the device pool of entries; without the tier where
+    that pool is not known. Windows that are set aside are not mirrored."""
+    store = role.store
+    if store is None or not store.ratio:
+        return role
+    if pool is None or pool <= 0:
+        unknown = Remark("tier_unknown", "warning", {"role": role.name, "ratio": store.ratio})
+        return replace(role, store=None, remarks=(*role.remarks, unknown))
+    entry = token_bytes(model.attention, role.kv)
+    aside = role.kv.window_share * window_token_bytes(model.attention, role.kv)
+    pool *= entry / (entry + aside) if entry else 1.0
+    size = int(store.ratio * pool)
+    text = f"{store.ratio:g} x {int(pool):,}"
+    return replace(
+        role, store=replace(store, buffer_bytes=size, buffer_text=text, buffer_reader="hicache-ratio")
     )
 
 
@@ -112,7 +133,7 @@ def _gpu_verdict(asked: FitInput, made: RoleFit) -> Verdict | None:
         if part.budget is None or needed <= part.budget:
             return None
         return Verdict("does_not_fit", scope="rank", missing=int(needed - part.budget), reason="fixed")
-    return _pool_verdict(asked, role, part, part.pool)
+    return _pool_verdict(asked, role, part, part.pool - part.states)
 
 
 def _pool_verdict(asked: FitInput, role: RoleInput, part: GpuPart, pool: float) -> Verdict | None:
@@ -149,6 +170,9 @@ def _host_verdict(asked: FitInput, made: RoleFit) -> Verdict | None:
     needed = shared_node_bytes(asked) if asked.colocated else host.node_bytes
     if needed > asked.node_dram_bytes:
         missing = needed - asked.node_dram_bytes
+        if made.role.store is not None and made.role.store.ratio:
+            values: dict[str, object] = {"role": made.role.name, "ratio": made.role.store.ratio}
+            return Verdict("cannot_say", scope="node", reason="tier", values=values)
         return Verdict("does_not_fit", scope="node", missing=missing, reason="dram")
     return None
 
@@ -192,20 +216,46 @@ def _role_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
             values = {"allocated": host.node_bytes, "budget": asked.budget_bytes, "ratio": ratio}
             found.append(Remark("budget_is_not_allocation", "warning", values))
     part = made.gpu
-    short = part.pool is not None and 0 < part.pool < part.longest_request
+    short = part.entries_pool is not None and 0 < part.entries_pool < part.longest_request
     if role.engine != "vllm" and role.fixed_context is None and short:
         values = {"role": role.name, "tokens": part.longest}
         found.append(Remark("longest_short", "warning", values))
     measured = asked.log is not None and asked.log.value("pool_tokens") is not None
     if role.draft is not None and role.kv.context_ranks > 1 and not measured:
         found.append(Remark("draft_sharding", "note", {"draft": role.draft.name}))
-    if not measured and made.gpu.pool is not None and pages_of(asked.model, role.kv, role.draft) is not None:
-        more = replace(role.kv, resident_states=MANY_STATES)
-        tokens = tokens_that_fit(asked.model, more, role.draft, made.gpu.pool, made.gpu.longest)
-        values = {"kept": role.kv.resident_states, "other": MANY_STATES, "tokens": tokens}
+    if (
+        role.kv.draft_tokens
+        and not measured
+        and made.gpu.pool is not None
+        and pages_of(asked.model, role.kv, role.draft) is not None
+    ):
+        fewer = replace(role.kv, resident_states=2 if role.kv.prefix_caching else 1)
+        tokens = tokens_that_fit(asked.model, fewer, role.draft, made.gpu.pool, made.gpu.longest)
+        values = {"kept": role.kv.states_kept, "other": fewer.states_kept, "tokens": tokens}
         found.append(Remark("resident_states", "note", values))
+    found += _layout_remarks(asked, made)
     if role.kv_dtype == "auto" and role.engine != "llamacpp":
         found.append(Remark("kv_dtype_auto", "note", {"role": role.name}))
+    return found
+
+
+def _layout_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
+    """Facts of the cache that are open, each with both values and the line that settles it."""
+    role, model = made.role, asked.model
+    found: list[Remark] = []
+    sparse = sum(group.layers for group in model.attention if group.kind == "mla" and group.index_layers)
+    if sparse and role.kv.element_bytes == 1:
+        entry = sum(group.kv_rank + group.rope_dim for group in model.attention if group.index_layers)
+        values: dict[str, object] = {"small": entry, "large": entry + SPARSE_ENTRY_MORE}
+        found.append(Remark("sparse_entry", "note", values))
+    compressed = any(group.kind == "compressed" for group in model.attention)
+    if compressed and role.kv.context_ranks > 1:
+        found.append(Remark("compressed_dcp", "note", {"role": role.name}))
+    store = role.store
+    stateful = any(group.keeps_state for group in model.attention)
+    if store is not None and store.kind == "hicache" and store.buffer_bytes and stateful:
+        twice = role.ranks_per_node * (store.rank_bytes + store.buffer_bytes)
+        found.append(Remark("hicache_states", "note", {"allocated": twice, "role": role.name}))
     return found
 
 
@@ -215,6 +265,7 @@ def _log_remarks(asked: FitInput, roles: list[RoleFit]) -> list[Remark]:
     found: list[Remark] = []
     if log is None:
         return found
+    found += _remarks_of_ranks(log)
     for made in roles[:1]:
         role, pool, tokens = made.role, log.value("pool_bytes"), log.value("pool_tokens")
         if role.draft is None or role.kv.context_ranks == 1 or not pool or tokens is None:
@@ -228,6 +279,31 @@ def _log_remarks(asked: FitInput, roles: list[RoleFit]) -> list[Remark]:
         nearer = min(counts, key=lambda sharded: abs(counts[sharded] - tokens))
         values: dict[str, object] = {"tokens": tokens, "sharded": counts[True], "whole": counts[False]}
         found.append(Remark("draft_is_sharded" if nearer else "draft_is_whole", "note", values))
+    return found
+
+
+def _remarks_of_ranks(log: StartupLog) -> list[Remark]:
+    """Ranks that disagree, starts beside the last, tokens that were counted by blocks, blocks that were forced."""
+    found = [
+        Remark(
+            f"ranks_differ_{spread.name}",
+            "warning",
+            {
+                "least": spread.least.value, "most": spread.most.value, "ranks": spread.ranks,
+                "least_rank": spread.least.rank, "most_rank": spread.most.rank,
+            },
+        )
+        for spread in log.spreads
+    ]  # fmt: skip
+    if log.starts > 1:
+        found.append(Remark("log_starts", "note", {"starts": log.starts}))
+    counted = log.value("block_pool_tokens")
+    if counted is not None:
+        values: dict[str, object] = {"blocks": counted, "tokens": log.value("pool_tokens") or 0.0}
+        found.append(Remark("log_counts_blocks", "note", values))
+    forced = log.value("forced_blocks")
+    if forced is not None:
+        found.append(Remark("log_blocks_forced", "warning", {"blocks": forced}))
     return found
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
-from servemark.base.errors import ServemarkError, input_error
+from servemark.base.errors import input_error
 from servemark.catalog.architecture import Architecture, Draft, Precision
 from servemark.catalog.arms import WorkerBlock
 from servemark.catalog.deployment import Deployment, Parallel, RoleSpec
-from servemark.sizing.host import EVICTION, STORE_DEFAULT, WATERMARK, StoreSizes
 from servemark.sizing.inputs import RoleInput, Stated
-from servemark.sizing.kv import DTYPE_BYTES, KvSettings
+from servemark.sizing.kv import DTYPE_BYTES, KvSettings, StatePool
 from servemark.sizing.lines import Remark
 from servemark.sizing.parallel import attention_tp, parallel_faults
-from servemark.sizing.size_strings import sglang_hicache_size, sglang_host_pool_size, vllm_size
+from servemark.sizing.store_sizes import store_of
 from servemark.sizing.weights import Shards
 
 DEFAULT_SHARE = {
@@ -75,6 +74,7 @@ def roles_of_blocks(
         ranks = block.gpus
         attention = 1 if block.dp_attn else block.tp
         kv = KvSettings(tp=attention, pp=block.pp, dcp=block.dcp_size, hybrid_pages=engine == "vllm")
+        kv = replace(kv, state_pool=StatePool() if engine == "sglang" and _keeps_states(model) else None)
         per_node = min(gpus_per_node or ranks, ranks * block.num_worker)
         role = RoleInput(
             name=name,
@@ -95,6 +95,21 @@ def roles_of_blocks(
     return tuple(found)
 
 
+def ranks_per_node(role: RoleSpec, deployment: Deployment) -> int:
+    """Engine processes of a role on its fullest node: workers that are smaller than a node are packed whole."""
+    per_node = deployment.gpus_per_node or role.gpus or 1
+    workers = -(-role.workers // max(role.nodes, 1))
+    if not role.gpus:
+        return workers
+    if role.gpus >= per_node:
+        return per_node
+    return max(1, min(per_node // role.gpus, workers)) * role.gpus
+
+
+def _keeps_states(model: Architecture) -> bool:
+    return any(group.keeps_state for group in model.attention)
+
+
 def _role(deployment: Deployment, role: RoleSpec, model: Architecture) -> RoleInput:
     engine, sizes = deployment.engine, role.parallel
     ranks = max(1, role.gpus or (sizes.ranks(engine) or 1))
@@ -103,9 +118,8 @@ def _role(deployment: Deployment, role: RoleSpec, model: Architecture) -> RoleIn
     )
     remarks: list[Remark] = []
     draft, draft_name = _draft(role, model, remarks)
-    kv, dtype = _kv(engine, role, shards, draft is not None, remarks)
-    per_node = deployment.gpus_per_node or ranks
-    on_node = min(per_node, math.ceil(ranks * role.workers / max(1, role.nodes)))
+    kv, dtype = _kv(engine, role, shards, model, remarks)
+    on_node = ranks_per_node(role, deployment)
     context = _context(role, model)
     fixed = _count(role.flag("ctx-size")) if engine == "llamacpp" else None
     if engine == "llamacpp":
@@ -127,7 +141,7 @@ def _role(deployment: Deployment, role: RoleSpec, model: Architecture) -> RoleIn
         draft=draft,
         draft_name=draft_name,
         draft_precision=Precision("bf16", 16, 16) if draft is not None and not draft.builtin else None,
-        store=_store(deployment, role, sizes, remarks),
+        store=store_of(deployment, role, remarks),
         where=str(role.at),
         remarks=tuple(remarks),
         fixed_context=fixed,
@@ -185,7 +199,7 @@ def _context(role: RoleSpec, model: Architecture) -> Stated:
 
 
 def _kv(
-    engine: str, role: RoleSpec, shards: Shards, drafted: bool, remarks: list[Remark]
+    engine: str, role: RoleSpec, shards: Shards, model: Architecture, remarks: list[Remark]
 ) -> tuple[KvSettings, str]:
     dtype = role.flag("kv-cache-dtype")
     if engine == "trtllm":
@@ -198,6 +212,8 @@ def _kv(
         element = 2.0
         if name != "auto":
             remarks.append(Remark("kv_dtype_unknown", "warning", {"dtype": name[:40]}))
+    if name == "auto" and any(group.kind == "compressed" for group in model.attention):
+        name, element = "fp8", 1.0  # these entries have one form, whatever is asked for
     state = role.flag("mamba-ssm-cache-dtype") or role.flag("mamba-ssm-dtype")
     draft_tokens = role.speculative.draft_tokens if role.speculative else None
     sizes = role.parallel
@@ -219,9 +235,44 @@ def _kv(
             block_tokens=max(1, block or (1 if engine in {"sglang", "llamacpp"} else 16)),
             draft_sharded=True,
             hybrid_pages=engine == "vllm",
+            prefix_caching=role.flag("enable-prefix-caching") is not False
+            and role.flag("no-enable-prefix-caching") is not True,
+            state_pool=_state_pool(engine, role, model),
+            window_share=_window_share(engine, role, model),
         ),
         name,
     )
+
+
+def _state_pool(engine: str, role: RoleSpec, model: Architecture) -> StatePool | None:
+    """How SGLang and TensorRT-LLM set states apart; None where none are kept or the engine pages them."""
+    if not _keeps_states(model):
+        return None
+    if engine == "trtllm":
+        return StatePool(slots=_count(role.flag("max-batch-size")) or 2048, per_request=1)
+    if engine != "sglang":
+        return None
+    strategy = role.flag("mamba-scheduler-strategy") or role.flag("mamba-radix-cache-strategy") or ""
+    shares = (role.parallel.dp or 1) if role.parallel.dp_attention else 1
+    each = 5 if str(strategy).startswith("extra_buffer") else 3
+    slots = _count(role.flag("max-mamba-cache-size"))
+    if role.flag("disable-radix-cache"):
+        each = 1
+        slots = slots or _count(role.flag("max-running-requests"))
+    ratio = _number(role.flag("mamba-full-memory-ratio"))
+    return StatePool(
+        slots=max(1, slots // shares) if slots else None,  # data-parallel attention divides them
+        ratio=ratio if ratio is not None and 0 < ratio < 1000 else 0.9,
+        per_request=each,
+    )
+
+
+def _window_share(engine: str, role: RoleSpec, model: Architecture) -> float:
+    """SGLang's share of tokens with windows (--swa-full-tokens-ratio, 0.1 for compressed entries)."""
+    if engine != "sglang" or not any(group.kind == "compressed" for group in model.attention):
+        return 0.0
+    stated = _number(role.flag("swa-full-tokens-ratio"))
+    return stated if stated is not None and 0 < stated <= 1 else 0.1
 
 
 def _draft(role: RoleSpec, model: Architecture, remarks: list[Remark]) -> tuple[Draft | None, str | None]:
@@ -248,71 +299,3 @@ def _graphs(role: RoleSpec, remarks: list[Remark]) -> None:
     size = _count(role.flag("max-cudagraph-capture-size"))
     if size is not None and size >= 256 and role.flag("max-num-seqs") is None:
         remarks.append(Remark("graphs", "note", {"size": size, "role": role.role}))
-
-
-def _store(
-    deployment: Deployment, role: RoleSpec, sizes: Parallel, remarks: list[Remark]
-) -> StoreSizes | None:
-    """Host memory that each rank of a role holds, read by the rules of whoever reads it; None without a store."""
-    if deployment.engine == "sglang":
-        return _hicache(role, sizes)
-    names = [connector.name for connector in role.connectors]
-    for connector in role.connectors:
-        if connector.name in {"OffloadingConnector", "SimpleCPUOffloadConnector", "LMCacheConnectorV1"}:
-            remarks.append(Remark("store_unread", "warning", {"store": connector.name, "role": role.role}))
-    if "MooncakeStoreConnector" not in names:
-        return None
-    service = next((one for one in deployment.services if one.type == "mooncake-master"), None)
-    config = service.options.get("store_config") if service is not None else None
-    if service is None or not isinstance(config, dict):
-        remarks.append(Remark("store_unconfigured", "warning", {"role": role.role}))
-        return None
-    where = str(service.at)
-    embedded = str(config.get("mode", "embedded")) == "embedded"
-    segment = _size(config, "global_segment_size", where) if embedded else 0
-    flags = {name: _number(argument.value) for name, argument in service.args.items()}
-    watermark = flags.get("eviction-high-watermark-ratio")
-    return StoreSizes(
-        kind="mooncake",
-        segment_bytes=segment,
-        buffer_bytes=_size(config, "local_buffer_size", where),
-        protocol=str(config.get("protocol", "rdma")),
-        watermark=watermark if watermark is not None else WATERMARK,
-        eviction=flags.get("eviction-ratio") or EVICTION,
-        watermark_stated=watermark is not None,
-        segment_text=str(config.get("global_segment_size", "")),
-        buffer_text=str(config.get("local_buffer_size", "")),
-    )
-
-
-def _size(config: dict[str, object], name: str, where: str) -> int:
-    value = config.get(name)
-    if value is None:
-        return STORE_DEFAULT
-    try:
-        found = vllm_size(value)
-    except ServemarkError as error:
-        raise input_error(error.key, where=where, **error.values) from None
-    if found <= 0:
-        raise input_error("sizing.not_positive", where=where, name=name, value=str(value)[:60])
-    return found
-
-
-def _hicache(role: RoleSpec, sizes: Parallel) -> StoreSizes | None:
-    if not role.flag("enable-hierarchical-cache"):
-        return None
-    pool = role.flag("hicache-size")
-    host = sglang_host_pool_size(pool) if pool not in (None, 0, "0") else 0
-    extra = role.flag("hicache-storage-backend-extra-config")
-    text = extra.get("global_segment_size") if isinstance(extra, dict) else None
-    segment = sglang_hicache_size(text, sizes.tp or 1, sizes.pp or 1) if text is not None else 0
-    if not host and not segment:
-        return None
-    return StoreSizes(
-        kind="hicache",
-        segment_bytes=segment or host,
-        buffer_bytes=host if segment else 0,
-        protocol="tcp" if not segment else "rdma",
-        segment_text=str(text if segment else pool),
-        reader="sglang",
-    )

@@ -9,27 +9,42 @@ from servemark.catalog.architecture import Architecture, Attention
 from servemark.sizing.inputs import FitInput, RoleInput
 from servemark.sizing.kv import (
     KvSettings,
+    block_unit,
     entry_elements,
     pages_of,
     request_cost,
     requests_that_fit,
     state_bytes,
     state_layer_bytes,
+    state_split,
     token_bytes,
     tokens_that_fit,
     window_bytes,
+    window_token_bytes,
 )
 from servemark.sizing.lines import TIMES, Line, Tag
 from servemark.sizing.startup_log import StartupLog
 from servemark.sizing.weights import draft_parameters, rank_weights, weight_bytes
 
 GIB = 1 << 30
-RESERVE_ONE = (int(1.5 * GIB), int(1.0 * GIB))
-"""One rank: two measured starts of dense models on one H200 left 0.6 and 1.5 GiB; half-width 1.0."""
-RESERVE_MANY = (8 * GIB, 4 * GIB)
-"""Several ranks: one public bring-up (199.5 GiB beside 190 of weights, graphs and communication); half-width 4."""
-RESERVE_HOST = (64 << 20, 48 << 20)
-"""llama.cpp on a CPU: 20 MiB of compute and output buffers at a real start, more with larger batches."""
+SPARSE_ENTRY_MORE = 80
+"""Bytes by which an fp8 entry of sparse MLA is larger in the layout of some kernels: 512 + 16 of scales + 64 x 2 = 656,
+not 576."""
+_M = 1 << 20
+RESERVES: dict[tuple[str, bool], tuple[int, int, str]] = {
+    ("vllm", False): (1536 * _M, 1024 * _M, "sizing.reserve.vllm_one"),
+    ("vllm", True): (8192 * _M, 4096 * _M, "sizing.reserve.vllm_many"),
+    ("sglang", False): (1024 * _M, 512 * _M, "sizing.reserve.sglang"),
+    ("sglang", True): (2048 * _M, 1536 * _M, "sizing.reserve.sglang"),
+    ("trtllm", False): (3072 * _M, 2048 * _M, "sizing.reserve.trtllm"),
+    ("trtllm", True): (8192 * _M, 6144 * _M, "sizing.reserve.trtllm"),
+    ("llamacpp", False): (64 * _M, 48 * _M, "sizing.reserve.host"),
+}
+"""(engine, several ranks) -> bytes kept beside weights and cache, half-width, why. What is kept is the engine's own:
+vLLM profiles activations, communication and (since 0.21) graphs inside gpu-memory-utilization; SGLang keeps graphs and
+activations outside mem-fraction-static, so that only what is taken before loading counts (0.8 GiB on one public
+start); TensorRT-LLM takes its fraction of what a trial run leaves."""
+OTHER_RESERVE = (8192 * _M, 6144 * _M, "sizing.reserve.other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +60,13 @@ class GpuPart:
     longest_request: int
     longest: int
     request: int
+    states: int = 0
+    """Bytes of the pool of states where the engine keeps them apart; `pool` holds them."""
+
+    @property
+    def entries_pool(self) -> float | None:
+        """What the pool leaves for entries."""
+        return None if self.pool is None else self.pool - self.states
 
 
 def assumed_tag(margin: float | None) -> Tag:
@@ -64,8 +86,9 @@ def gpu_part(asked: FitInput, role: RoleInput) -> GpuPart:
     _block_of_log(asked, role, settings, lines)
     longest = int(role.max_context.value)
     most = request_cost(asked.model, settings, role.draft, longest).total
+    states = _states_apart(asked, role, settings, lines, pool)
     request = _requests(asked, role, settings, lines, pool, margin)
-    return GpuPart(tuple(lines), memory, budget, weights, pool, margin, most, longest, request)
+    return GpuPart(tuple(lines), memory, budget, weights, pool, margin, most, longest, request, states)
 
 
 def _budget(asked: FitInput, role: RoleInput, lines: list[Line]) -> tuple[int | None, float | None]:
@@ -152,21 +175,15 @@ def _draft_weights(asked: FitInput, role: RoleInput) -> tuple[float, float, dict
 
 
 def _reserve(asked: FitInput, role: RoleInput, lines: list[Line]) -> tuple[float, float]:
-    """What is kept for activations, graphs, communication: a stated figure or a stated assumption."""
-    if role.engine == "sglang":
-        return 0.0, 0.0
+    """What is kept beside weights and cache: a stated figure or the engine's stated assumption."""
     if asked.reserve_bytes is not None:
         size: float = asked.reserve_bytes
         lines.append(
             Line("reserve", "rank", size, "bytes", "declared", {"source": "--reserve"}, source="--reserve")
         )
         return size, 0.0
-    if role.engine == "llamacpp":
-        value, margin, why = *RESERVE_HOST, "sizing.reserve.host"
-    elif role.ranks_per_worker > 1:
-        value, margin, why = *RESERVE_MANY, "sizing.reserve.many"
-    else:
-        value, margin, why = *RESERVE_ONE, "sizing.reserve.one"
+    many = role.ranks_per_worker > 1
+    value, margin, why = RESERVES.get((role.engine, many), OTHER_RESERVE)
     lines.append(Line("reserve", "rank", value, "bytes", "assumed", {"why": why}, margin=margin))
     if asked.log is not None:
         return _reserve_of_log(asked.log, role, lines, value, margin)
@@ -312,6 +329,9 @@ def _cache(model: Architecture, role: RoleInput, settings: KvSettings, lines: li
     if guessed:
         index = sum(group.index_layers * group.index_bytes for group in model.attention)
         margin = (margin or 0.0) + index
+    sparse = sum(group.layers for group in model.attention if group.kind == "mla" and group.index_layers)
+    if sparse and settings.element_bytes == 1:
+        margin = (margin or 0.0) + sparse * SPARSE_ENTRY_MORE
     terms: dict[str, object] = {"terms": _terms(model.attention, settings), "dtype": role.kv_dtype}
     lines.append(Line("kv_token", "rank", per_token, "bytes", assumed_tag(margin), terms, margin=margin))
     if settings.context_ranks > 1:
@@ -334,7 +354,11 @@ def _cache(model: Architecture, role: RoleInput, settings: KvSettings, lines: li
     if state:
         formula = {"terms": _state_terms(model.attention, settings), "drafted": settings.draft_tokens}
         lines.append(Line("state_request", "rank", state, "bytes", "exact", formula))
-    window = window_bytes(model.attention, settings)
+    aside = settings.window_share * window_token_bytes(model.attention, settings)
+    if aside:
+        formula = {"share": settings.window_share, "token": window_token_bytes(model.attention, settings)}
+        lines.append(Line("window_token", "rank", aside, "bytes", "exact", formula))
+    window = 0.0 if aside else window_bytes(model.attention, settings)
     if window:
         formula = {"block": settings.block_tokens}
         lines.append(Line("window_request", "rank", window, "bytes", "exact", formula))
@@ -344,6 +368,7 @@ def _cache(model: Architecture, role: RoleInput, settings: KvSettings, lines: li
             "block": pages.block_tokens,
             "state": max(state_layer_bytes(group, settings) for group in model.attention),
             "token": pages.page_bytes // pages.block_tokens, "full": pages.full_layers,
+            "unit": block_unit(model),
             "states": pages.state_layers, "draft": pages.draft_layers, "spread": settings.context_ranks,
         }  # fmt: skip
         tokens = pages.block_tokens * settings.context_ranks
@@ -363,6 +388,35 @@ def _block_of_log(asked: FitInput, role: RoleInput, settings: KvSettings, lines:
     lines.append(
         Line("block", "rank", measured, "tokens", "measured", formula, source=source, replaced=estimate)
     )
+
+
+def _states_apart(
+    asked: FitInput, role: RoleInput, settings: KvSettings, lines: list[Line], pool: float | None
+) -> int:
+    """The pool of states of SGLang and TensorRT-LLM, and how many requests its slots hold."""
+    apart = settings.state_pool
+    if apart is None or pool is None:
+        return 0
+    size, slots = state_split(asked.model, settings, pool)
+    if not size:
+        return 0
+    log = asked.log
+    measured = log.value("state_slots") if log is not None else None
+    formula: dict[str, object] = {
+        "slots": slots, "state": state_bytes(asked.model.attention, settings), "drafted": settings.draft_tokens,
+        "each": apart.per_request, "ratio": apart.ratio,
+        "why": "sizing.states.stated" if apart.slots is not None else "sizing.states.ratio",
+    }  # fmt: skip
+    if log is not None and measured is not None:
+        source = f"{log.file}:{log.facts['state_slots'].line}"
+        lines.append(
+            Line("state_slots", "rank", measured, "count", "measured", formula, source=source, replaced=slots)
+        )
+    else:
+        tag: Tag = "declared" if apart.slots is not None else "assumed"
+        lines.append(Line("state_slots", "rank", slots, "count", tag, formula))
+    lines.append(Line("state_pool", "rank", size, "bytes", "assumed", formula))
+    return size
 
 
 def _requests(  # noqa: PLR0917 - what fits, from all that was found

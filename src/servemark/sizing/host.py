@@ -17,7 +17,11 @@ EVICTION = 0.10
 
 @dataclass(frozen=True, slots=True)
 class StoreSizes:
-    """What each rank of one role holds in host memory. `kind`: the store's name as the recipe spells it."""
+    """What each rank of one role holds in host memory. `kind`: mooncake, hicache, offload, lmcache or trtllm.
+
+    A segment is what a store shares with others; a buffer is the rank's own (a store's local buffer, or the whole
+    of a tier that no other rank reads).
+    """
 
     kind: str
     segment_bytes: int
@@ -29,6 +33,15 @@ class StoreSizes:
     segment_text: str = ""
     buffer_text: str = ""
     reader: str = "vllm"
+    """Whose rules read the segment's text; a message `sizing.reader.<reader>` says them."""
+    buffer_reader: str = "vllm"
+    ratio: float = 0.0
+    """The buffer as a multiple of the rank's device pool, where it is stated so; known once the pool is."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether the ranks' segments make one pool."""
+        return self.segment_bytes > 0
 
     @property
     def rank_bytes(self) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from servemark.catalog.architecture import Attention
 from servemark.sizing.host import RoleHost, transfer_seconds, usable_bytes
 from servemark.sizing.inputs import FitInput, RoleInput
 from servemark.sizing.kv import state_bytes, token_bytes, window_bytes
-from servemark.sizing.lines import TIMES, Line
+from servemark.sizing.lines import TIMES, Line, Tag
 from servemark.sizing.needs import PAGE_2M, PAGE_4K, HostNeeds, chunks, host_needs
 
 EFA_GBYTE_PER_S = (100.0, 400.0)
@@ -19,21 +20,27 @@ def role_host(role: RoleInput) -> RoleHost | None:
     return RoleHost(role.store, role.workers, role.ranks_per_worker, role.ranks_per_node)
 
 
-def host_lines(role: RoleInput) -> tuple[Line, ...]:
-    """Rank, worker, node, role."""
+def host_lines(role: RoleInput, attention: tuple[Attention, ...]) -> tuple[Line, ...]:
+    """Rank, worker, node, role; and the tokens of a tier that each rank fills with its own entries."""
     found = role_host(role)
     if found is None:
         return ()
     store = found.store
-    lines = [
-        Line(
-            "segment", "rank", store.segment_bytes, "bytes", "declared",
-            {"text": store.segment_text, "reader": store.reader}, source=store.segment_text,
+    lines: list[Line] = []
+    for name, size, said, reader in (
+        ("segment", store.segment_bytes, store.segment_text, store.reader),
+        (
+            "buffer" if store.kind == "mooncake" else "tier",
+            store.buffer_bytes,
+            store.buffer_text,
+            store.buffer_reader,
         ),
-        Line(
-            "buffer", "rank", store.buffer_bytes, "bytes", "declared",
-            {"text": store.buffer_text, "reader": store.reader}, source=store.buffer_text,
-        ),
+    ):
+        if size or (name == "segment" and store.kind == "mooncake"):
+            tag: Tag = "assumed" if reader == "hicache-ratio" else "declared"
+            formula: dict[str, object] = {"text": said, "reader": f"sizing.reader.{reader}"}
+            lines.append(Line(name, "rank", size, "bytes", tag, formula, source=said))
+    lines += [
         Line(
             "host_rank", "rank", store.rank_bytes, "bytes", "exact",
             {"segment": store.segment_bytes, "buffer": store.buffer_bytes},
@@ -51,6 +58,12 @@ def host_lines(role: RoleInput) -> tuple[Line, ...]:
             {"workers": found.workers, "worker": found.worker_bytes},
         ),
     ]  # fmt: skip
+    if store.kind != "mooncake" and store.buffer_bytes:
+        per_token = token_bytes(attention, role.kv) / role.kv.context_ranks
+        if per_token:
+            formula = {"size": store.buffer_bytes, "token": per_token}
+            tokens = int(store.buffer_bytes / per_token)
+            lines.append(Line("tier_tokens", "rank", tokens, "tokens", "assumed", formula))
     return tuple(lines)
 
 
@@ -77,7 +90,7 @@ def pages_lines(role: RoleInput) -> tuple[Line, ...]:
         Line("pages", "node", needs.pages, "count", "exact", dict(each)),
         Line(
             "pages_reserved", "node", needs.pages_reserved, "count", "assumed",
-            {"pages": needs.pages, "spare": needs.spare_pages_least, "bytes": needs.reserved_bytes}, margin=needs.pages_reserved - needs.pages,
+            {"pages": needs.pages, "bytes": needs.reserved_bytes}, margin=needs.pages_reserved - needs.pages,
         ),
     ]  # fmt: skip
     if not needs.registered:
@@ -112,22 +125,9 @@ def job_lines(asked: FitInput) -> tuple[Line, ...]:
     hosts = [(role, found) for role in asked.roles if (found := role_host(role)) is not None]
     lines: list[Line] = []
     if hosts:
-        first = hosts[0][1].store
-        pool = sum(host.pool_bytes for _, host in hosts)
         total = sum(host.role_bytes for _, host in hosts)
-        terms = " + ".join(
-            f"{h.workers} {TIMES} {h.ranks_per_worker} {TIMES} {h.store.segment_bytes:,}" for _, h in hosts
-        )
-        before, after = usable_bytes(pool, first)
-        lines += [
-            Line("host_job", "job", total, "bytes", "exact", {"roles": len(hosts)}),
-            Line("store_pool", "job", pool, "bytes", "exact", {"terms": terms}),
-            Line(
-                "store_usable", "job", before, "bytes", "declared" if first.watermark_stated else "assumed",
-                {"pool": pool, "watermark": first.watermark, "eviction": first.eviction, "after": after},
-            ),
-        ]  # fmt: skip
-        lines += _contexts(asked, hosts[0][0], before)
+        lines.append(Line("host_job", "job", total, "bytes", "exact", {"roles": len(hosts)}))
+        lines += _pool(asked, [(role, host) for role, host in hosts if host.store.shared])
     if asked.colocated and len(hosts) > 1:
         each = " + ".join(f"{host.node_bytes:,}" for _, host in hosts)
         both = shared_node_bytes(asked)
@@ -140,6 +140,27 @@ def job_lines(asked: FitInput) -> tuple[Line, ...]:
             Line("budget_node", "node", asked.budget_bytes, "bytes", "declared", asked.budget_formula)
         )
     return (*lines, *_transfer(asked))
+
+
+def _pool(asked: FitInput, hosts: list[tuple[RoleInput, RoleHost]]) -> list[Line]:
+    """The pool that the segments of all roles make; none where every rank keeps its tier to itself."""
+    if not hosts:
+        return []
+    first = hosts[0][1].store
+    pool = sum(host.pool_bytes for _, host in hosts)
+    terms = " + ".join(
+        f"{host.workers} {TIMES} {host.ranks_per_worker} {TIMES} {host.store.segment_bytes:,}"
+        for _, host in hosts
+    )
+    before, after = usable_bytes(pool, first)
+    return [
+        Line("store_pool", "job", pool, "bytes", "exact", {"terms": terms}),
+        Line(
+            "store_usable", "job", before, "bytes", "declared" if first.watermark_stated else "assumed",
+            {"pool": pool, "watermark": first.watermark, "eviction": first.eviction, "after": after},
+        ),
+        *_contexts(asked, hosts[0][0], before),
+    ]  # fmt: skip
 
 
 def worker_context_bytes(asked: FitInput, role: RoleInput) -> int:

@@ -1,8 +1,9 @@
 """KV cache: bytes per token and rank, state per request, pages of the hybrid allocator, tokens that fit.
 
 The hybrid allocator (vLLM V1): every group of layers gets pages of one size. A layer that keeps a state makes the
-page at least as large as its state: block = roundup(state / bytes per token, match unit), page = block x bytes per
-token; layers of a kind are padded to whole groups. Checked against one public start-up line to 0.02 %.
+page at least as large as its state: block = roundup(state / bytes per token, kernel's block), page = block x bytes
+per token; layers of a kind are padded to whole groups. SGLang and TensorRT-LLM keep states in a pool of their own.
+Checked against public start-up lines: tokens of one model to 0.02 %, blocks of two models exactly.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ from dataclasses import dataclass
 
 from servemark.catalog.architecture import Architecture, Attention, Draft
 
-MATCH_UNIT = 128
-"""Tokens that a block's size is a multiple of where a state sets it (and the unit of prefix matching)."""
-RESIDENT_STATES = 2
-"""State blocks that the hybrid allocator keeps for each request and layer: fits the public line."""
+MLA_BLOCK = 128
+HEADS_BLOCK = 16
+"""Tokens that a block's size is a multiple of where a state sets it: the least block of the attention's kernel.
+128 fits the public lines of Kimi-K3 (MLA); 16 those of grouped-query hybrids (blocks of 784, 800, 1568, 2096)."""
+COMPRESSED_ROPE = 64
+COMPRESSED_SCALES = 8
+"""DeepSeek-V4's cached entry has one form: fp8 but for 64 bf16 rotary elements, 7 scales and a pad: 584 bytes."""
+INDEX_SCALE = 4
+"""Bytes of the scale of 128 fp8 elements of an index key."""
 DTYPE_BYTES: dict[str, float] = {
     "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "fp8_inc": 1, "int8": 1, "bfloat16": 2, "bf16": 2, "float16": 2,
     "fp16": 2, "f16": 2, "half": 2, "float32": 4, "fp32": 4, "f32": 4, "nvfp4": 0.5625, "fp4": 0.5625,
@@ -23,6 +29,20 @@ DTYPE_BYTES: dict[str, float] = {
     "iq4_nl": 18 / 32,
 }  # fmt: skip
 """Bytes of one cached element; block scales included for quantised forms."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatePool:
+    """A pool of states beside that of entries (SGLang; TensorRT-LLM with `slots` as its batch size).
+
+    SGLang 0.5: `slots` where --max-mamba-cache-size says them, else `ratio` / (1 + ratio) of the pool
+    (--mamba-full-memory-ratio, 0.9). A request holds `per_request` slots, and drafting keeps one more state for each
+    drafted token of every request that may run.
+    """
+
+    slots: int | None = None
+    ratio: float = 0.9
+    per_request: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +59,25 @@ class KvSettings:
     conv_bytes: float = 2
     draft_tokens: int = 0
     block_tokens: int = 16
-    resident_states: int = RESIDENT_STATES
+    prefix_caching: bool = True
+    resident_states: int | None = None
+    """State blocks of a request and layer where somebody knows better; None counts as the engine does."""
+    state_pool: StatePool | None = None
+    window_share: float = 0.0
+    """Share of all tokens for which windows and running compressors are set aside (SGLang's --swa-full-tokens-ratio for
+    DeepSeek-V4); 0 where they are counted for each request."""
     draft_sharded: bool = True
     """Whether the draft's cache is divided by DCP: open until an engine's log says so."""
     hybrid_pages: bool = True
     """Whether states and entries share pages of one size."""
+
+    @property
+    def states_kept(self) -> int:
+        """State blocks that vLLM keeps for each request and layer: the running one, the last one where prefixes are
+        cached, and one for each drafted token (its kv_cache_interface, cache mode `align`; 0.14 to 0.30)."""
+        if self.resident_states is not None:
+            return self.resident_states
+        return (2 if self.prefix_caching else 1) + self.draft_tokens
 
     @property
     def context_ranks(self) -> int:
@@ -65,8 +99,45 @@ def entry_elements(group: Attention, settings: KvSettings) -> float:
     if group.kind == "compressed":
         if group.compress == 1 and group.window is not None:
             return 0.0
-        return (max(1, group.kv_heads) * group.head_dim + group.index_dim) / group.compress
+        index = group.index_dim + INDEX_SCALE if group.index_dim else 0
+        return (compressed_entry_bytes(group) + index) / group.compress / settings.element_bytes
     return head_share(group, settings) * (group.head_dim + group.values)
+
+
+def compressed_entry_bytes(group: Attention) -> int:
+    """Bytes of one entry of a compressed layer, whatever cache type was asked for (584 for DeepSeek-V4)."""
+    each = group.head_dim - COMPRESSED_ROPE + 2 * COMPRESSED_ROPE + COMPRESSED_SCALES
+    return max(1, group.kv_heads) * each if group.head_dim > COMPRESSED_ROPE else 2 * group.head_dim
+
+
+def compressor_bytes(groups: tuple[Attention, ...], drafted: bool) -> int:
+    """Bytes of the compressors' running states of one request: fp32 keys and scores of the last `compress` tokens, of
+    twice as many where pieces overlap (compress 4) and again where tokens are drafted; index keys likewise.
+
+    Source: pool arithmetic of SGLang 0.5.13, whose log line (7,705.45 B a token of the 43-layer model) it reproduces.
+    """
+    total = 0
+    for group in groups:
+        if group.kind != "compressed" or group.compress == 1:
+            continue
+        overlap = 2 if group.compress == 4 else 1
+        ring = group.compress * overlap * (2 if drafted else 1)
+        width = group.head_dim + group.index_dim
+        total += group.layers * ring * 2 * overlap * width * 4
+    return total
+
+
+def window_token_bytes(groups: tuple[Attention, ...], settings: KvSettings) -> float:
+    """Bytes that SGLang sets aside for one token of the window pool: an entry of every layer, and the compressors of
+    overlapping pieces spread over a window. 0 for models without compressed entries."""
+    total = 0.0
+    for group in groups:
+        if group.kind != "compressed" or group.window is None:
+            continue
+        total += group.layers * compressed_entry_bytes(group)
+        if group.compress == 4:
+            total += compressor_bytes((group,), drafted=settings.draft_tokens > 0) / group.window
+    return total
 
 
 def token_bytes(groups: tuple[Attention, ...], settings: KvSettings) -> float:
@@ -112,12 +183,12 @@ def window_bytes(groups: tuple[Attention, ...], settings: KvSettings) -> float:
             continue
         each: float
         if group.kind == "compressed":
-            each = max(1, group.kv_heads) * group.head_dim
+            each = compressed_entry_bytes(group)
         else:
-            each = head_share(group, settings) * (group.head_dim + group.values)
+            each = head_share(group, settings) * (group.head_dim + group.values) * settings.element_bytes
         tokens = math.ceil(group.window / settings.block_tokens + 1) * settings.block_tokens
-        total += group.layers * each * tokens * settings.element_bytes
-    return total
+        total += group.layers * each * tokens
+    return total + compressor_bytes(groups, settings.draft_tokens > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +232,15 @@ def pages_of(model: Architecture, settings: KvSettings, draft: Draft | None) -> 
         return None
     layer_token = max(entry_elements(group, settings) for group in full) * settings.element_bytes
     largest = max(state_layer_bytes(group, settings) for group in states)
-    block = math.ceil(largest / layer_token / MATCH_UNIT) * MATCH_UNIT
+    unit = block_unit(model)
+    block = math.ceil(largest / layer_token / unit) * unit
     full_layers = sum(group.layers for group in full)
     state_layers = sum(group.layers for group in states)
     draft_layers = sum(group.layers for group in draft.attention) if draft else 0
+    if (
+        draft is not None and draft.builtin
+    ):  # a next-token layer has the target's geometry and joins its group
+        full_layers, draft_layers = full_layers + draft_layers, 0
     size = min(full_layers, state_layers)
     if draft_layers:
         size = _group_size(size, draft_layers)
@@ -176,6 +252,11 @@ def pages_of(model: Architecture, settings: KvSettings, draft: Draft | None) -> 
         draft_layers=_padded(draft_layers, size),
         group_layers=size,
     )
+
+
+def block_unit(model: Architecture) -> int:
+    """Tokens that the hybrid allocator's block is a multiple of."""
+    return MLA_BLOCK if any(group.kind == "mla" for group in model.attention) else HEADS_BLOCK
 
 
 def _padded(layers: int, size: int) -> int:
@@ -200,12 +281,13 @@ def request_cost(model: Architecture, settings: KvSettings, draft: Draft | None,
         return RequestCost(
             tokens=tokens,
             entries=math.ceil(own * pages.full_layers * pages.page_bytes * stage),
-            states=math.ceil(settings.resident_states * pages.state_layers * pages.page_bytes * stage),
+            states=math.ceil(settings.states_kept * pages.state_layers * pages.page_bytes * stage),
             draft=drafted * pages.draft_layers * pages.page_bytes,
             windows=0,
         )
     blocks = math.ceil(tokens / (settings.block_tokens * spread)) * settings.block_tokens
-    per_token = token_bytes(model.attention, settings)
+    aside = settings.window_share * window_token_bytes(model.attention, settings)
+    per_token = token_bytes(model.attention, settings) + aside
     drafted_tokens = (
         blocks
         if settings.draft_sharded
@@ -215,10 +297,26 @@ def request_cost(model: Architecture, settings: KvSettings, draft: Draft | None,
     return RequestCost(
         tokens=tokens,
         entries=math.ceil(blocks * per_token * stage),
-        states=math.ceil(state_bytes(model.attention, settings) * stage),
+        states=0 if settings.state_pool else math.ceil(state_bytes(model.attention, settings) * stage),
         draft=math.ceil(drafted_tokens * draft_token),
-        windows=math.ceil(window_bytes(model.attention, settings) * stage),
+        windows=0 if aside else math.ceil(window_bytes(model.attention, settings) * stage),
     )
+
+
+def state_split(model: Architecture, settings: KvSettings, pool_bytes: float) -> tuple[int, int]:
+    """(bytes of the pool of states, slots in it) where an engine keeps states apart; (0, 0) elsewhere.
+
+    A slot costs its state and, where tokens are drafted, `draft_tokens` / `per_request` states more.
+    """
+    apart = settings.state_pool
+    each = state_bytes(model.attention, settings) * math.ceil(model.layers / settings.pp) / model.layers
+    if apart is None or not each:
+        return 0, 0
+    cost = each * (1 + settings.draft_tokens / apart.per_request)
+    slots = apart.slots
+    if slots is None:
+        slots = max(0, int(pool_bytes * apart.ratio / (1 + apart.ratio) // cost))
+    return int(slots * cost), slots
 
 
 def tokens_that_fit(
@@ -226,15 +324,19 @@ def tokens_that_fit(
 ) -> int:
     """Tokens in a rank's pool when all requests are `length` long: what an engine prints at start-up with
     `length` its longest context. 0 for an empty pool."""
-    if pool_bytes <= 0:
+    left = pool_bytes - state_split(model, settings, pool_bytes)[0]
+    if left <= 0:
         return 0
-    return int(pool_bytes * length / request_cost(model, settings, draft, length).total)
+    return int(left * length / request_cost(model, settings, draft, length).total)
 
 
 def requests_that_fit(
     model: Architecture, settings: KvSettings, draft: Draft | None, pool_bytes: float, length: int
 ) -> int:
     """Whole requests of `length` tokens that a pool holds at once."""
-    if pool_bytes <= 0:
+    apart, slots = state_split(model, settings, pool_bytes)
+    left = pool_bytes - apart
+    if left <= 0:
         return 0
-    return int(pool_bytes // request_cost(model, settings, draft, length).total)
+    held = int(left // request_cost(model, settings, draft, length).total)
+    return min(held, slots // settings.state_pool.per_request) if settings.state_pool and apart else held

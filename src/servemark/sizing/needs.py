@@ -19,9 +19,9 @@ EFA_ENTRIES = 22 << 20
 """Page-table entries that Mooncake lets one buffer take on an EFA NIC; hardware lore says about 24 million."""
 HEADROOM_PERCENT = 107
 """Reserve for other users of the pool: 0.68 % was just exhausted in one report, 7 % held."""
-HEADROOM_BYTES_PER_RANK = 704 * PAGE_2M
-"""Least reserve with EFA, 1.375 GiB a rank, for libfabric's and NCCL's own buffers: in that report 8 ranks exhausted a
-pool that was 10.5 GiB above the store's own need."""
+HEADROOM_RANK_BYTES = 1408 << 20
+"""Least reserve of a rank on EFA: in the same report 8 ranks took 10.5 GiB more than the store's own need, rounded
+up to 11 GiB (1.375 GiB a rank)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,6 @@ class HostNeeds:
     """Huge pages that the store itself takes: exact."""
     pages_reserved: int
     """Huge pages to reserve, headroom included."""
-    spare_pages_least: int
-    """The least headroom in pages: 1.375 GiB a rank with EFA, else 0."""
     memlock_bytes_per_rank: int
     """Locked memory that a rank's process registers with NICs; 0 where nothing is registered (tcp)."""
     registered: bool
@@ -76,6 +74,19 @@ def chunks(size: int, page_bytes: int, limit: int | None = EFA_ENTRIES) -> int:
     return 1 if limit is None else math.ceil(size / (limit * page_bytes))
 
 
+def huge_pages(ranks: int, segment_bytes: int, buffer_bytes: int, page_bytes: int) -> int:
+    """Pages that the stores of a node take: each rank rounds its segment and its buffer up by itself."""
+    return ranks * (entries(segment_bytes, page_bytes) + entries(buffer_bytes, page_bytes))
+
+
+def pages_to_reserve(pages: int, ranks: int, page_bytes: int, protocol: str) -> int:
+    """Pages with headroom: 7 % more, on EFA at least 1.375 GiB a rank; 0 for none."""
+    share = -(-pages * HEADROOM_PERCENT // 100)
+    if not pages or protocol != "efa":
+        return share
+    return max(share, pages + math.ceil(ranks * HEADROOM_RANK_BYTES / page_bytes))
+
+
 def host_needs(
     *,
     ranks: int,
@@ -99,9 +110,8 @@ def host_needs(
             raise input_error("sizing.not_positive", name=name, value=value)
     limit = EFA_ENTRIES if protocol == "efa" else None
     registered = protocol != "tcp"
-    pages = ranks * (entries(segment_bytes, page_bytes) + entries(buffer_bytes, page_bytes))
-    spare = math.ceil(ranks * HEADROOM_BYTES_PER_RANK / page_bytes) if protocol == "efa" else 0
-    reserved = max(-(-pages * HEADROOM_PERCENT // 100), pages + spare) if pages else 0
+    pages = huge_pages(ranks, segment_bytes, buffer_bytes, page_bytes)
+    reserved = pages_to_reserve(pages, ranks, page_bytes, protocol)
     both = {
         page: ranks * (entries(segment_bytes, page) + entries(buffer_bytes, page))
         for page in (PAGE_4K, PAGE_2M)
@@ -114,7 +124,6 @@ def host_needs(
         bytes_per_node=ranks * (segment_bytes + buffer_bytes),
         pages=pages,
         pages_reserved=reserved,
-        spare_pages_least=spare,
         memlock_bytes_per_rank=(segment_bytes + buffer_bytes) if registered else 0,
         registered=registered,
         chunks_4k=chunks(segment_bytes, PAGE_4K, limit),

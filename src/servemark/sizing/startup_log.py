@@ -1,8 +1,7 @@
 """What an engine's start-up log says of memory: vLLM, SGLang and llama.cpp.
 
-The text is untrusted and may be large: it is read line by line, bounded, and only known lines count. Ranks print
-the same line; the pool is the least of them and weights the most, as the slowest rank sets both.
-Formats: vLLM 0.26.0 and SGLang 0.5.23 from the text in their own source files; llama.cpp from a real start.
+The text is untrusted and may be large: it is read line by line, bounded, and only known lines count. Every rank
+prints its own figures; the tightest pool and the fullest weights count, and ranks that disagree are told.
 """
 
 from __future__ import annotations
@@ -11,20 +10,37 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 from servemark.base.errors import input_error
+from servemark.sizing.log_patterns import (
+    FINISHED,
+    PATTERNS,
+    STARTS,
+    VERSION,
+    WORDS,
+    Engine,
+    Pattern,
+    device_of,
+    plain,
+    rank_of,
+)
 
 MAX_LOG_BYTES = 256 << 20
-MAX_LINE = 4000
-GIB, MIB = 1 << 30, 1 << 20
-Engine = Literal["vllm", "sglang", "llamacpp"]
-Keep = Literal["most", "least", "sum", "first"]
-"""What becomes of a figure that several lines say; `sum` adds those of different devices."""
-_DEVICE = re.compile(r":\s+(\S+)\s+(?:model|KV|compute|output) buffer size")
-_NUMBER = r"(-?[\d,]{1,20}(?:\.\d{1,9})?)"
+MAX_LINE = 8000
+MAX_SAID = 32
+"""Figures kept of one rank and fact; a start says at most a handful."""
+MAX_RANKS = 8192
+SPREAD = 0.01
+"""Ranks whose figures differ by more than this share are told: allocators differ by less."""
+COUNTED_BY_BLOCKS = 0.02
+_PARTS = (
+    "kv_bytes", "kv_tokens", "max_tokens", "full_tokens", "available_bytes", "window_pool_bytes", "window_full_tokens",
+)  # fmt: skip
+_TOKENS = re.compile(r"#tokens: ([\d,]{1,20})")
+_WINDOW = re.compile(r"swa size: (\d{1,15}), full size: (\d{1,15})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +50,32 @@ class Reading:
     value: float
     line: int
     text: str
-    devices: tuple[str, ...] = ()
-    """Devices of which figures were added up."""
+    rank: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RankSpread:
+    """Ranks that say different figures of one fact: the least and the most, of how many ranks."""
+
+    name: str
+    least: Reading
+    most: Reading
+    ranks: int
 
 
 @dataclass(frozen=True, slots=True)
 class StartupLog:
-    """Facts of one start. Names: weights_bytes, pool_bytes, pool_tokens, graph_bytes, block_tokens, max_context,
-    requests (concurrent ones at the longest context), state_pool_bytes, compute_bytes, context_tokens."""
+    """Facts of one start. Names: weights_bytes (drafts included), pool_bytes (all that caches: entries, drafts, states,
+    windows), pool_tokens, graph_bytes, block_tokens, max_context, requests, compute_bytes, state_pool_bytes,
+    state_slots, full_token_bytes, forced_blocks, block_pool_tokens."""
 
     engine: Engine
     facts: dict[str, Reading]
     file: str
+    spreads: tuple[RankSpread, ...] = ()
+    version: str | None = None
+    starts: int = 1
+    """Starts that the log holds; the facts are of the last."""
 
     def value(self, name: str) -> float | None:
         """A fact's value; None when the log does not say it."""
@@ -53,47 +83,12 @@ class StartupLog:
         return None if found is None else found.value
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
-    engine: Engine
-    name: str
-    pattern: re.Pattern[str]
-    factor: float = 1
-    keep: Keep = "first"
+@dataclass(slots=True)
+class _Said:
+    """What ranks said of one fact, in order."""
 
-
-def _p(engine: Engine, name: str, text: str, factor: float = 1, keep: Keep = "first") -> _Pattern:
-    return _Pattern(engine, name, re.compile(text), factor, keep)
-
-
-_PATTERNS = (
-    _p("vllm", "weights_bytes", rf"Model loading took {_NUMBER} Gi?B", GIB, "most"),
-    _p("vllm", "weights_bytes", rf"Loading model weights took {_NUMBER} Gi?B", GIB, "most"),
-    _p("vllm", "pool_bytes", rf"Available KV cache memory: {_NUMBER} GiB", GIB, "least"),
-    _p("vllm", "pool_tokens", rf"(?:GPU )?KV cache size: {_NUMBER} tokens", 1, "least"),
-    _p("vllm", "max_context", rf"Maximum concurrency for {_NUMBER} tokens per request"),
-    _p("vllm", "requests", rf"Maximum concurrency for [\d,]+ tokens per request: {_NUMBER}x"),
-    _p("vllm", "graph_bytes", rf"Graph capturing finished in .* secs, took {_NUMBER} GiB", GIB, "most"),
-    _p("vllm", "block_tokens", rf"Setting attention block size to {_NUMBER} tokens"),
-    _p("sglang", "weights_bytes", rf"Load weight end\..*mem usage={_NUMBER} GB", GIB, "most"),
-    _p("sglang", "pool_tokens", rf"#tokens: {_NUMBER}, K(?:V)? size", 1, "least"),
-    _p("sglang", "k_bytes", rf"#tokens: [\d,]+, K size: {_NUMBER} GB", GIB, "least"),
-    _p("sglang", "v_bytes", rf"#tokens: [\d,]+, K size: .*V size: {_NUMBER} GB", GIB, "least"),
-    _p("sglang", "pool_bytes", rf"#tokens: [\d,]+, KV size: {_NUMBER} GB", GIB, "least"),
-    _p("sglang", "max_tokens", rf"max_total_num_tokens={_NUMBER}", 1, "least"),
-    _p("sglang", "max_context", rf"context_len={_NUMBER}"),
-    _p("sglang", "graph_bytes", rf"(?:CUDA|cuda) graph end\..*mem usage={_NUMBER} GB", GIB, "most"),
-    _p("llamacpp", "weights_bytes", rf"load_tensors:.*model buffer size = *{_NUMBER} MiB", MIB, "sum"),
-    _p("llamacpp", "pool_bytes", rf"KV buffer size = *{_NUMBER} MiB", MIB, "sum"),
-    _p("llamacpp", "compute_bytes", rf"compute buffer size = *{_NUMBER} MiB", MIB, "sum"),
-    _p("llamacpp", "output_bytes", rf"output buffer size = *{_NUMBER} MiB", MIB, "sum"),
-    _p("llamacpp", "pool_tokens", rf"llama_context: n_ctx += {_NUMBER}"),
-    _p("llamacpp", "max_context", rf"llama_context: n_ctx_seq += {_NUMBER}"),
-)
-_WORDS = (
-    "took", "KV cache", "Maximum concurrency", "block size", "Load weight end", "#tokens",
-    "max_total_num_tokens=", "graph end", "buffer size", "n_ctx", "context_len",
-)  # fmt: skip
+    pattern: Pattern
+    ranks: dict[str, list[Reading]] = field(default_factory=dict)
 
 
 def read_log(path: Path) -> StartupLog:
@@ -129,53 +124,123 @@ def _lines(stream: BinaryIO) -> Iterable[str]:
 
 def log_facts(lines: Iterable[str], shown: str) -> StartupLog:
     """Facts of a log's lines; the engine is the one of which most lines are known."""
-    by_engine: dict[Engine, dict[str, Reading]] = {"vllm": {}, "sglang": {}, "llamacpp": {}}
-    for number, line in enumerate(lines, 1):
-        if not any(word in line for word in _WORDS):
-            continue
-        for pattern in _PATTERNS:
-            found = pattern.pattern.search(line)
-            if found is not None:
-                value = _number(found.group(1))
-                if value is not None:
-                    named = _DEVICE.search(line) if pattern.keep == "sum" else None
-                    devices = (named.group(1),) if named is not None else ()
-                    reading = Reading(value * pattern.factor, number, line.strip(), devices)
-                    _keep(by_engine[pattern.engine], pattern, reading)
-    engine: Engine = max(by_engine, key=lambda name: len(by_engine[name]))
-    facts = by_engine[engine]
-    if not facts:
+    said: dict[Engine, dict[str, _Said]] = {"vllm": {}, "sglang": {}, "llamacpp": {}}
+    starts, version = 1, None
+    for number, raw in enumerate(lines, 1):
+        begins = STARTS.search(raw)
+        if begins is not None and any(FINISHED & spoken.keys() for spoken in said.values()):
+            starts += 1
+            for spoken in said.values():
+                spoken.clear()
+        named = VERSION.search(raw)
+        version = (named.group(1) or named.group(2)) if named is not None else version
+        if any(word in raw for word in WORDS):
+            _read(plain(raw), number, said)
+    engine: Engine = max(said, key=lambda name: len(said[name]))
+    if not said[engine]:
         raise input_error("sizing.log_foreign", path=shown)
+    by_rank = {name: _per_rank(one) for name, one in said[engine].items()}
     if engine == "sglang":
-        _joined(facts)
-    return StartupLog(engine, facts, shown)
+        _sglang_pools(said[engine], by_rank)
+    across = {pattern.name: pattern.across for pattern in PATTERNS if pattern.engine == engine}
+    facts = {
+        name: (max if across.get(name) == "most" else min)(ranks.values(), key=lambda one: one.value)
+        for name, ranks in by_rank.items()
+        if ranks
+    }
+    _comparable_tokens(facts)
+    return StartupLog(engine, facts, shown, _spreads(by_rank), version if engine == "vllm" else None, starts)
 
 
-def _keep(facts: dict[str, Reading], pattern: _Pattern, new: Reading) -> None:
-    old = facts.get(pattern.name)
-    if old is None:
-        facts[pattern.name] = new
-    elif pattern.keep == "sum":
-        if new.devices and new.devices[0] not in old.devices:  # a second pass prints the same device again
-            both = (*old.devices, *new.devices)
-            facts[pattern.name] = Reading(old.value + new.value, old.line, old.text, both)
-    elif (pattern.keep == "most" and new.value > old.value) or (
-        pattern.keep == "least" and new.value < old.value
-    ):
-        facts[pattern.name] = new
+def _read(line: str, number: int, said: dict[Engine, dict[str, _Said]]) -> None:
+    for pattern in PATTERNS:
+        value = pattern.value(line)
+        if value is None:
+            continue
+        rank = device_of(line) if pattern.within == "devices" else rank_of(line)
+        facts = said[pattern.engine].setdefault(pattern.name, _Said(pattern))
+        if rank not in facts.ranks and len(facts.ranks) >= MAX_RANKS:
+            continue
+        readings = facts.ranks.setdefault(rank, [])
+        if len(readings) < MAX_SAID:
+            readings.append(Reading(value, number, line.strip(), rank))
+        elif pattern.within == "last":
+            readings[-1] = Reading(value, number, line.strip(), rank)
 
 
-def _joined(facts: dict[str, Reading]) -> None:
-    """SGLang prints keys and values apart; its `GB` are 2^30."""
-    if "k_bytes" in facts and "v_bytes" in facts and "pool_bytes" not in facts:
-        first = facts["k_bytes"]
-        facts["pool_bytes"] = Reading(first.value + facts["v_bytes"].value, first.line, first.text)
-    if "max_tokens" in facts and "pool_tokens" not in facts:
-        facts["pool_tokens"] = facts["max_tokens"]
+def _per_rank(said: _Said) -> dict[str, Reading]:
+    """One reading a rank; devices of one process are added up."""
+    within = said.pattern.within
+    if within == "devices":
+        first = [readings[0] for readings in said.ranks.values()]
+        return {"": replace(first[0], value=sum(one.value for one in first), rank="")}
+    if within == "sum":
+        return {
+            rank: replace(readings[0], value=sum(one.value for one in readings))
+            for rank, readings in said.ranks.items()
+        }
+    taken = 0 if within == "first" else -1
+    return {rank: readings[taken] for rank, readings in said.ranks.items()}
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return None
+def _sglang_pools(said: dict[str, _Said], by_rank: dict[str, dict[str, Reading]]) -> None:
+    """SGLang prints every pool apart: entries (the target's first, then the draft's), windows, states. The pool is
+    their sum. A pool with windows prints its two parts as well, which are not counted twice."""
+    pools: dict[str, Reading] = {}
+    windows = said.get("window_pool_bytes")
+    parts: dict[str, set[str]] = {}
+    for rank, readings in (windows.ranks if windows is not None else {}).items():
+        parts[rank] = {size for one in readings for found in _WINDOW.findall(one.text) for size in found}
+    entries = said.get("kv_bytes")
+    for rank, readings in (entries.ranks if entries is not None else {}).items():
+        own = [one for one in readings if not _part_of_window(one.text, parts.get(rank, set()))]
+        if own:
+            pools[rank] = replace(own[0], value=sum(one.value for one in own))
+    for name in ("window_pool_bytes", "state_pool_bytes"):
+        for rank, reading in by_rank.get(name, {}).items():
+            old = pools.get(rank)
+            pools[rank] = reading if old is None else replace(old, value=old.value + reading.value)
+    for rank, reading in by_rank.get("available_bytes", {}).items():
+        cost, tokens = by_rank.get("full_token_bytes", {}).get(rank), by_rank.get("full_tokens", {}).get(rank)
+        held = cost.value * tokens.value if cost is not None and tokens is not None else reading.value
+        pools.setdefault(rank, replace(reading, value=min(reading.value, held)))
+    if pools:
+        by_rank["pool_bytes"] = pools
+    for name in ("max_tokens", "full_tokens", "window_full_tokens", "kv_tokens"):
+        if name in by_rank:
+            by_rank["pool_tokens"] = by_rank[name]
+            break
+    for name in _PARTS:
+        by_rank.pop(name, None)
+
+
+def _part_of_window(line: str, sizes: set[str]) -> bool:
+    found = _TOKENS.search(line)
+    return found is not None and found.group(1).replace(",", "") in sizes
+
+
+def _comparable_tokens(facts: dict[str, Reading]) -> None:
+    """vLLM's token count of a hybrid model was blocks over groups in some releases; its concurrency at the longest
+    context always counts what requests cost. Where they differ, concurrency times context is the pool's tokens."""
+    tokens, requests, context = (facts.get(name) for name in ("pool_tokens", "requests", "max_context"))
+    if tokens is None or requests is None or context is None:
+        return
+    if " per request: " not in requests.text or not tokens.value:
+        return
+    held = requests.value * context.value
+    if abs(held / tokens.value - 1) > COUNTED_BY_BLOCKS:
+        facts["block_pool_tokens"] = tokens
+        facts["pool_tokens"] = replace(requests, value=held)
+
+
+def _spreads(by_rank: dict[str, dict[str, Reading]]) -> tuple[RankSpread, ...]:
+    """Facts of which ranks say different figures."""
+    found = []
+    for name in ("weights_bytes", "pool_bytes", "pool_tokens", "graph_bytes", "block_tokens"):
+        readings = list(by_rank.get(name, {}).values())
+        if len(readings) < 2:
+            continue
+        least, most = (pick(readings, key=lambda one: one.value) for pick in (min, max))
+        if most.value - least.value > SPREAD * max(abs(most.value), abs(least.value)):
+            found.append(RankSpread(name, least, most, len(readings)))
+    return tuple(found)

@@ -96,9 +96,13 @@ def _gated_delta(group: Attention, hidden: int) -> tuple[int, int]:
 
 
 def _compressed(group: Attention, hidden: int) -> tuple[int, int]:
-    """Compressed queries, one shared key-value head, grouped low-rank output, an index where there is one."""
+    """Compressed queries, one shared key-value head, grouped low-rank output, an index and compressors where there are
+    some. A compressor has two projections of the hidden width, twice as wide where pieces overlap (compress 4); every
+    rank holds it whole, as the head that it makes is shared."""
     width = group.heads * group.head_dim
-    down = hidden * group.q_rank
+    overlap = 2 if group.compress == 4 else 1
+    compressors = 2 * hidden * overlap * (group.head_dim + group.index_dim) if group.compress > 1 else 0
+    down = hidden * group.q_rank + compressors
     output = width * group.o_rank + group.o_groups * group.o_rank * hidden
     index = group.q_rank * group.index_heads * group.index_dim
     return (
