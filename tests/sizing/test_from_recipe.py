@@ -165,3 +165,24 @@ def test_context_parallelism_of_other_engines_is_open(tmp_path: Path) -> None:
     """Only vLLM's is known to divide the cache."""
     role = role_of(tmp_path, "{tp-size: 8, attn-cp-size: 8}", engine="sglang")
     assert role.kv.pcp == 1 and [one.name for one in role.remarks] == ["context_parallel"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "args"),
+    [
+        ("vllm", "tensor-parallel-size: 8, block-size: 0"),
+        ("vllm", "tensor-parallel-size: 8, block-size: 99999999999999"),
+        ("vllm", "tensor-parallel-size: 8, max-model-len: 99999999999999999999999"),
+        ("vllm", "tensor-parallel-size: 8, speculative-config: '{\"method\":\"mtp\",\"num_speculative_tokens\":9999999}'"),
+        ("sglang", "tp-size: 8, max-mamba-cache-size: -4"),
+        ("sglang", "tp-size: 8, mamba-full-memory-ratio: 1e308"),
+        ("sglang", "tp-size: 8, enable-hierarchical-cache: true, hicache-size: [1]"),
+        ("sglang", "tp-size: 8, enable-hierarchical-cache: true, hicache-ratio: .inf"),
+        ("trtllm", "tensor_parallel_size: 8, kv_cache_config: {host_cache_size: -1}"),
+    ],
+)  # fmt: skip
+def test_counts_that_no_engine_takes(tmp_path: Path, engine: str, args: str) -> None:
+    """Refused with exit code 2 and a place, never sized."""
+    with pytest.raises(ServemarkError) as caught:
+        role_of(tmp_path, f"{{{args}}}", engine=engine)
+    assert caught.value.exit_code == 2 and (caught.value.where or "").startswith("r.yaml:")

@@ -213,8 +213,8 @@ def _clock(facts: HostFacts) -> Finding:
         return Finding(
             "clock", "ok", say("preflight.clock.found", error=error, source=clock.source or "?"), facts=plain
         )
-    take = "sudo timedatectl set-ntp true && timedatectl show -p NTPSynchronized"
-    commands = (Command(take, "NTPSynchronized=yes"),)
+    read_back = Command("timedatectl show -p NTPSynchronized", "yes")
+    commands = (Command("sudo timedatectl set-ntp true"), read_back)
     found = say("preflight.clock.free", source=clock.source or "?")
     return Finding("clock", "warn", found, None, (say("preflight.clock.why"),), commands, plain)
 

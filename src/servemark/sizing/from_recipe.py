@@ -50,8 +50,42 @@ _SIZE_FLAGS = (
 )
 
 
+MAX_DRAFTED = 1024
+_BOUNDED: dict[str, float] = {
+    "max-model-len": 1 << 32,
+    "context-length": 1 << 32,
+    "max-seq-len": 1 << 32,
+    "block-size": 1 << 20,
+    "page-size": 1 << 20,
+    "max-mamba-cache-size": 1 << 24,
+    "mamba-full-memory-ratio": 1000,
+    "swa-full-tokens-ratio": 1,
+}
+"""Flags that size something, and more than any engine takes: beyond it a figure would only look like one."""
+
+
 def _readable_sizes(role: RoleSpec) -> None:
     """A parallel size that is written and is no positive number (0, -8, `eight`) must not count as absent."""
+    for flag, most in _BOUNDED.items():
+        value = role.flag(flag)
+        count = _number(value)
+        if value is not None and (count is None or not 0 < count <= most):
+            raise input_error(
+                "sizing.count_bounds",
+                where=str(role.flags[flag].at),
+                name=flag,
+                value=str(value)[:60],
+                most=most,
+            )
+    spec = role.speculative
+    if spec is not None and spec.draft_tokens is not None and not 0 <= spec.draft_tokens <= MAX_DRAFTED:
+        raise input_error(
+            "sizing.count_bounds",
+            where=str(role.at),
+            name="draft tokens",
+            value=spec.draft_tokens,
+            most=MAX_DRAFTED,
+        )
     for flag, name in _SIZE_FLAGS:
         value = role.flag(flag)
         if value is not None and getattr(role.parallel, name) is None:

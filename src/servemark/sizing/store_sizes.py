@@ -19,7 +19,7 @@ KVCacheManagerV2 (every rank reads the size for itself).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.deployment import Connector, Deployment, RoleSpec, Service
@@ -112,11 +112,25 @@ def _size(config: Mapping[str, object], name: str, where: str) -> int:
     value = config.get(name)
     if value is None:
         return STORE_DEFAULT
+    return _positive(_placed(vllm_size, value, where), name, value, where)
+
+
+def _placed(read: Callable[[object], int], value: object, where: str) -> int:
+    """What a reader makes of a size; its refusal with the place of the role or service."""
     try:
-        found = vllm_size(value)
+        return read(value)
     except ServemarkError as error:
         raise input_error(error.key, where=where, **error.values) from None
-    return _positive(found, name, value, where)
+
+
+def _ratio(role: RoleSpec, where: str) -> float:
+    value = role.flag("hicache-ratio")
+    if value is None:
+        return HICACHE_RATIO
+    ratio = _number(value)
+    if ratio is None or not 0 < ratio < 1000:
+        raise input_error("sizing.not_positive", where=where, name="hicache-ratio", value=str(value)[:60])
+    return ratio
 
 
 def _positive(found: int, name: str, value: object, where: str) -> int:
@@ -131,16 +145,16 @@ def _hicache(deployment: Deployment, role: RoleSpec, remarks: list[Remark]) -> S
         return None
     sizes, where = role.parallel, str(role.at)
     pool = role.flag("hicache-size")
-    host = sglang_host_pool_size(pool) if pool not in {None, 0, "0"} else 0
-    ratio = 0.0 if host else (_number(role.flag("hicache-ratio")) or HICACHE_RATIO)
+    host = 0 if pool is None or str(pool) == "0" else _placed(sglang_host_pool_size, pool, where)
+    ratio = 0.0 if host else _ratio(role, where)
     stored = role.flag("hicache-storage-backend")
     config = store_settings(deployment, role)
-    text = config.get("global_segment_size") if stored in {"mooncake", None} else None
-    segment = sglang_hicache_size(text, sizes.tp or 1, sizes.pp or 1) if text is not None else 0
+    text = config.get("global_segment_size") if stored is None or stored == "mooncake" else None
+    segment = 0
+    if text is not None:
+        segment = _placed(lambda value: sglang_hicache_size(value, sizes.tp or 1, sizes.pp or 1), text, where)
     if stored == "mooncake" and text is None:
         remarks.append(Remark("store_unconfigured", "warning", {"role": role.role}))
-    if not 0 <= ratio < 1000:
-        raise input_error("sizing.not_positive", where=where, name="hicache-ratio", value=str(ratio)[:60])
     return StoreSizes(
         kind="hicache",
         segment_bytes=segment,
@@ -160,9 +174,9 @@ def _offload(connector: Connector, role: RoleSpec, remarks: list[Remark]) -> Sto
     each, total = config.get("cpu_bytes_to_use_per_rank"), config.get("cpu_bytes_to_use")
     where = str(role.at)
     if each is not None:
-        found, text, reader = raw_bytes(each), str(each), "offload-rank"
+        found, text, reader = _placed(raw_bytes, each, where), str(each), "offload-rank"
     elif total is not None:
-        found, text, reader = raw_bytes(total) // _ranks(role), str(total), "offload"
+        found, text, reader = _placed(raw_bytes, total, where) // _ranks(role), str(total), "offload"
     else:
         remarks.append(Remark("store_unread", "warning", {"store": connector.name, "role": role.role}))
         return None
@@ -210,7 +224,7 @@ def _trt_host_cache(role: RoleSpec, remarks: list[Remark]) -> StoreSizes | None:
         if isinstance(config, dict) and config.get("use_kv_cache_manager_v2") is True:
             remarks.append(Remark("trt_host_auto", "note", {"role": role.role}))
         return None
-    found = raw_bytes(value)
+    found = _placed(raw_bytes, value, str(role.at))
     return _private("trtllm", found, str(value)[:60], "trtllm") if found else None
 
 
