@@ -248,6 +248,7 @@ def _layout_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
         entry = sum(group.kv_rank + group.rope_dim for group in model.attention if group.index_layers)
         values: dict[str, object] = {"small": entry, "large": entry + SPARSE_ENTRY_MORE}
         found.append(Remark("sparse_entry", "note", values))
+    found += _index_remarks(asked, made)
     compressed = any(group.kind == "compressed" for group in model.attention)
     if compressed and role.kv.context_ranks > 1:
         found.append(Remark("compressed_dcp", "note", {"role": role.name}))
@@ -257,6 +258,31 @@ def _layout_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
         twice = role.ranks_per_node * (store.rank_bytes + store.buffer_bytes)
         found.append(Remark("hicache_states", "note", {"allocated": twice, "role": role.name}))
     return found
+
+
+def _index_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
+    """Both readings of an index that layers share, and of a log the one that is nearer."""
+    role, model, pool = made.role, asked.model, made.gpu.entries_pool
+    own = sum(group.index_layers for group in model.attention)
+    layers = sum(group.layers for group in model.attention if group.index_layers)
+    if not own or own == layers or not any(group.kind == "mla" for group in model.attention):
+        return []
+    both = {every: replace(role.kv, index_everywhere=every) for every in (False, True)}
+    values: dict[str, object] = {"own": own, "layers": layers, "role": role.name}
+    for name, every in (("shared", False), ("whole", True)):
+        values[f"{name}_bytes"] = token_bytes(model.attention, both[every])
+    if pool is None:
+        return [Remark("index_shared", "note", values | {"tokens": "—"})]
+    counts = {
+        every: tokens_that_fit(model, kv, role.draft, made.gpu.pool or 0.0, made.gpu.longest)
+        for every, kv in both.items()
+    }
+    measured = asked.log.value("pool_tokens") if asked.log is not None else None
+    if measured is None:
+        return [Remark("index_shared", "note", values | {"tokens": counts[True]})]
+    nearer = min(counts, key=lambda every: abs(counts[every] - measured))
+    values |= {"tokens": measured, "shared": counts[False], "whole": counts[True]}
+    return [Remark("index_is_whole" if nearer else "index_is_shared", "note", values)]
 
 
 def _log_remarks(asked: FitInput, roles: list[RoleFit]) -> list[Remark]:

@@ -133,6 +133,7 @@ def _weights(asked: FitInput, role: RoleInput, lines: list[Line]) -> tuple[float
         own = found.total
         formula |= {"sharded": found.sharded, "replicated": found.replicated, "routed": found.routed}
     band = _band(asked)
+    formula["band"] = f"{band * 100:g} %"
     margin = own * band if band else 0.0
     draft, draft_margin, draft_formula = _draft_weights(asked, role)
     total = own + draft
@@ -293,7 +294,7 @@ def _terms(groups: tuple[Attention, ...], settings: KvSettings) -> str:
         if elements and (group.window is None or group.kind == "compressed"):
             parts.append(f"{group.layers} {TIMES} {elements:g} {TIMES} {settings.element_bytes:g}")
         if group.index_layers:
-            parts.append(f"{group.index_layers} {TIMES} {group.index_bytes}")
+            parts.append(f"{group.index_layers} {TIMES} {group.index_bytes * settings.index_share:g}")
     return " + ".join(parts) or "0"
 
 
@@ -326,7 +327,7 @@ def _cache(model: Architecture, role: RoleInput, settings: KvSettings, lines: li
     )
     auto = role.kv_dtype == "auto"
     margin = per_token / 2 if auto else None
-    if guessed:
+    if guessed and settings.index_share == 1:
         index = sum(group.index_layers * group.index_bytes for group in model.attention)
         margin = (margin or 0.0) + index
     sparse = sum(group.layers for group in model.attention if group.kind == "mla" and group.index_layers)
