@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from servemark.catalog.architecture import Architecture
-from servemark.sizing.gpu_lines import SPARSE_ENTRY_MORE, GpuPart, gpu_part
+from servemark.sizing.gpu_lines import SPARSE_ENTRY_MORE, GpuPart, assumed_tag, form_band, gpu_part
 from servemark.sizing.host_lines import (
     host_lines,
     job_lines,
@@ -105,10 +105,11 @@ def model_lines(asked: FitInput) -> tuple[Line, ...]:
         "other": found.other, "other_bits": asked.precision.other_bits,
         "tables": found.embedding + found.head + found.router, "table_bits": asked.precision.embedding_bits,
     }  # fmt: skip
+    band = form_band(asked) or None
     return (
         Line("parameters", "model", found.total, "parameters", "exact", formula),
         Line("active", "model", found.active, "parameters", "exact", {"total": found.total}),
-        Line("checkpoint", "model", size, "bytes", "exact", bits),
+        Line("checkpoint", "model", size, "bytes", assumed_tag(band), bits, margin=band and size * band),
     )
 
 
