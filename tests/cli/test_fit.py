@@ -173,7 +173,7 @@ def test_reserve_that_decides_is_said(tmp_path: Path) -> None:
         (("tensor-parallel-size: 1", "tensor-parallel-size: -8"), (), "sizing.parallel_positive"),
         (("tensor-parallel-size: 1", "tensor-parallel-size: eight"), (), "sizing.parallel_positive"),
         (("utilization: 0.92", "utilization: 92"), (), "sizing.not_share"),
-        (("max-model-len: 8192", "max-model-len: 0"), (), "sizing.not_positive"),
+        (("max-model-len: 8192", "max-model-len: 0"), (), "sizing.count_bounds"),
         (("Qwen/Qwen3-8B", "Qwen/Qwen9-8B"), (), "catalog.no_model_near"),
         (("precision: bf16", "precision: int3"), (), "sizing.no_precision"),
         (("name: one-role", "name: same"), ("--context", "0"), "sizing.not_positive"),
@@ -297,8 +297,9 @@ def test_roles_that_share_a_node(seed: str) -> None:
 
 @pytest.mark.corpus
 def test_seed_log_settles_the_draft(seed: str, tmp_path: Path) -> None:
-    """50 GiB and 10.2 M tokens: the draft is not divided by DCP; 23.9 M: it is."""
-    for tokens, name in (("10,196,161", "draft_is_whole"), ("23,952,247", "draft_is_sharded")):
+    """50 GiB and 9.9 M tokens: the draft is not divided by DCP; 22.5 M: it is. 1,048,576 tokens are 147 blocks of 7,168
+    in 24 layers and 6 x 72 states, with 147 x 6 pages of the draft or 1,171 x 6 undivided: 4,842 or 10,986 pages."""
+    for tokens, name in (("9,928,867", "draft_is_whole"), ("22,527,578", "draft_is_sharded")):
         log = tmp_path / "log"
         log.write_text(
             f"INFO Available KV cache memory: 50.00 GiB\nINFO GPU KV cache size: {tokens} tokens\n",

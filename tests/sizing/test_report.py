@@ -62,10 +62,16 @@ def test_heads_divided_over_ranks_are_sent_once_each() -> None:
 
 
 def test_store_without_known_host_memory() -> None:
-    """GPU memory fits, the node's DRAM is not stated: cannot say; stated and too small: the bytes; enough: fits."""
+    """The node's DRAM is not stated: on every known node of B200 (the least has 2,015 GiB) 8 x 104 GiB fit, 8 x 260
+    cannot be told; stated and too small: the bytes; enough: fits."""
+    large = StoreSizes("mooncake", 256 * GIB, 4 * GIB)
+    unsure = fit(replace(ASKED, roles=(replace(ROLE, store=large),))).verdict
+    assert (unsure.kind, unsure.reason) == ("cannot_say", "node_dram")
+    assert "b200-nscale (2,016 GiB)" in str((unsure.values or {})["known"])
     store = StoreSizes("mooncake", 100 * GIB, 4 * GIB)
     asked = replace(ASKED, roles=(replace(ROLE, store=store),))
-    assert fit(asked).verdict.reason == "node_dram"
+    assert fit(asked).verdict.kind == "fits"
+    assert "node_dram_known" in {one.name for one in fit(asked).remarks}
     short = fit(replace(asked, node_dram_bytes=800 * GIB)).verdict
     assert (short.kind, short.scope, short.missing) == ("does_not_fit", "node", 32 * GIB)
     assert fit(replace(asked, node_dram_bytes=832 * GIB)).verdict.kind == "fits"

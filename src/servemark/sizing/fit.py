@@ -14,7 +14,7 @@ from servemark.sizing.host_lines import (
     role_host,
     shared_node_bytes,
 )
-from servemark.sizing.inputs import FitInput, RoleInput
+from servemark.sizing.inputs import GIB, FitInput, RoleInput
 from servemark.sizing.kv import pages_of, token_bytes, tokens_that_fit, window_token_bytes
 from servemark.sizing.lines import Line, Remark, Verdict
 from servemark.sizing.startup_log import StartupLog
@@ -166,16 +166,35 @@ def _host_verdict(asked: FitInput, made: RoleFit) -> Verdict | None:
     host = role_host(made.role)
     if host is None:
         return None
-    if asked.node_dram_bytes is None:
-        return Verdict("cannot_say", reason="node_dram", values={"role": made.role.name})
     needed = shared_node_bytes(asked) if asked.colocated else host.node_bytes
+    if asked.node_dram_bytes is None:
+        fleets = known_fleets(asked)
+        if fleets and needed <= min(fleets.values()):
+            return None  # on whatever known node: a remark says so
+        values: dict[str, object] = {"role": made.role.name, "needed": needed, "known": _fleets_text(fleets)}
+        return Verdict("cannot_say", scope="node", reason="node_dram", values=values)
     if needed > asked.node_dram_bytes:
         missing = needed - asked.node_dram_bytes
         if made.role.store is not None and made.role.store.ratio:
-            values: dict[str, object] = {"role": made.role.name, "ratio": made.role.store.ratio}
+            values = {"role": made.role.name, "ratio": made.role.store.ratio}
             return Verdict("cannot_say", scope="node", reason="tier", values=values)
         return Verdict("does_not_fit", scope="node", missing=missing, reason="dram")
     return None
+
+
+def known_fleets(asked: FitInput) -> dict[str, int]:
+    """Bytes of host memory of a node by the label of every fleet that is known for the GPU."""
+    if asked.gpu is None:
+        return {}
+    figures = asked.gpu.figures.get("node-dram-mib", ())
+    return {
+        f"{asked.gpu.name}-{figure.where}" if figure.where else asked.gpu.name: int(figure.value) << 20
+        for figure in figures
+    }
+
+
+def _fleets_text(fleets: dict[str, int]) -> str:
+    return ", ".join(f"{label} ({size / GIB:,.0f} GiB)" for label, size in fleets.items()) or "—"
 
 
 def _remarks(asked: FitInput, roles: list[RoleFit]) -> tuple[Remark, ...]:
@@ -208,6 +227,9 @@ def _role_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
         }  # fmt: skip
         found.append(Remark("registration", "warning", values))
     host = role_host(role)
+    fleets = known_fleets(asked)
+    if host is not None and asked.node_dram_bytes is None and fleets:
+        found.append(Remark("node_dram_known", "note", {"role": role.name, "known": _fleets_text(fleets)}))
     if host is not None and asked.budget_bytes is not None and asked.budget_bytes > 0:
         ratio = asked.budget_bytes / host.node_bytes if host.node_bytes else 0.0
         if host.node_bytes > asked.budget_bytes:
