@@ -81,7 +81,7 @@ def huge_pages(ranks: int, segment_bytes: int, buffer_bytes: int, page_bytes: in
 
 def pages_to_reserve(pages: int, ranks: int, page_bytes: int, protocol: str) -> int:
     """Pages with headroom: 7 % more, on EFA at least 1.375 GiB a rank; 0 for none."""
-    share = -(-pages * 107 // 100)
+    share = -(-pages * HEADROOM_PERCENT // 100)
     if not pages or protocol != "efa":
         return share
     return max(share, pages + math.ceil(ranks * HEADROOM_RANK_BYTES / page_bytes))

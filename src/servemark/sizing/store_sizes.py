@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 
 from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.deployment import Connector, Deployment, RoleSpec, Service
-from servemark.sizing.host import EVICTION, WATERMARK, StoreSizes
+from servemark.sizing.host import EVICTION, STORE_DEFAULT, WATERMARK, StoreSizes
 from servemark.sizing.lines import Remark
 from servemark.sizing.size_strings import (
     GIB,
@@ -34,8 +34,6 @@ from servemark.sizing.size_strings import (
     vllm_size,
 )
 
-STORE_DEFAULT = 4 * GIB
-"""Segment and buffer that vLLM takes where a store configuration is silent."""
 HICACHE_RATIO = 2.0
 """SGLang's default: the host pool is twice the device's."""
 LMCACHE_DEFAULT_GIB = 5.0
