@@ -6,9 +6,9 @@
 | Mooncake store, SGLang | the same name | total over TP x PP | gb is 2^30 |
 | SGLang HiCache | --hicache-size | each rank | 10^9 |
 | SGLang HiCache | --hicache-ratio | each rank, times its device pool | |
-| vLLM SimpleCPU, Offloading | cpu_bytes_to_use | total over TP x PP | bytes |
+| vLLM SimpleCPU, Offloading | cpu_bytes_to_use | total over TP x PP x PCP | bytes |
 | vLLM SimpleCPU | cpu_bytes_to_use_per_rank | each rank, before the total | bytes |
-| vLLM | --kv-offloading-size | total over TP x PP | GiB |
+| vLLM | --kv-offloading-size | total over TP x PP x PCP | GiB |
 | LMCache | max_local_cpu_size | each rank | 2^30 |
 | TensorRT-LLM | kv_cache_config.host_cache_size | each rank | bytes |
 
@@ -234,7 +234,9 @@ def _private(kind: str, size: int, text: str, reader: str) -> StoreSizes:
 
 
 def _ranks(role: RoleSpec) -> int:
-    return max(1, (role.parallel.tp or 1) * (role.parallel.pp or 1))
+    """Ranks of one vLLM engine (its world size): TP x PP x PCP; data-parallel engines each take the total again."""
+    sizes = role.parallel
+    return max(1, (sizes.tp or 1) * (sizes.pp or 1) * (sizes.pcp or 1))
 
 
 def _number(value: object) -> float | None:
