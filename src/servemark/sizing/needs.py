@@ -17,7 +17,7 @@ PAGE_2M = 2 << 20
 PAGE_1G = 1 << 30
 EFA_ENTRIES = 22 << 20
 """Page-table entries that Mooncake lets one buffer take on an EFA NIC; hardware lore says about 24 million."""
-HEADROOM = 1.07
+HEADROOM_PERCENT = 107
 """Reserve for other users of the pool: 0.68 % was just exhausted in one report, 7 % held."""
 HEADROOM_RANK_BYTES = 1408 << 20
 """Least reserve of a rank on EFA: in the same report 8 ranks took 10.5 GiB more than the store's own need, rounded
