@@ -191,6 +191,27 @@ def test_truncated_gguf(tmp_path: Path, length: int) -> None:
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(("count", "key"), [(0, "catalog.gguf_surplus"), (1 << 31, "launch.model_damaged")])
+def test_a_gguf_that_lies_about_its_tensors(tmp_path: Path, count: int, key: str) -> None:
+    """None listed before 8 KiB of data: a sum of listed tensors would be a size that looks right."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf()[:8] + struct.pack("<Q", count) + gguf()[16:] + b"\0" * 8192)
+    with pytest.raises(ServemarkError) as caught:
+        model_from_file(path)
+    assert (caught.value.key, caught.value.exit_code) == (key, 2)
+
+
+def test_a_text_part_is_told() -> None:
+    """A multimodal configuration is read by its text part, and says that it is one."""
+    text = {
+        "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 128, "vocab_size": 100,
+    }  # fmt: skip
+    assert config_architecture({"model_type": "llava", "text_config": text}, "c/config.json").text_part
+    assert config_architecture({**text, "vision_config": {"depth": 2}}, "c/config.json").text_part
+    assert not config_architecture(dict(text), "c/config.json").text_part
+
+
 def safetensors(tensors: dict[str, object], data: int) -> bytes:
     """A file with a header and `data` bytes."""
     header = json.dumps(tensors).encode()

@@ -69,6 +69,9 @@ def test_recipe_states(tmp_path: Path) -> None:
         suite.deployment(arm, arm.entries[3])
     assert caught.value.key == "catalog.recipe_elsewhere" and "not in this suite" in caught.value.what("en")
     with pytest.raises(ServemarkError) as caught:
+        suite.deployment(arm, arm.entries[4])
+    assert caught.value.key == "catalog.recipe_foreign" and "d.yaml" in caught.value.what("en")
+    with pytest.raises(ServemarkError) as caught:
         suite.deployment(arm, arm.entries[2])
     assert caught.value.where == "s/benchmarks/multi_node/srt-slurm-recipes/bad.yaml:7:1"
 

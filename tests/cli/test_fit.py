@@ -297,8 +297,8 @@ def test_roles_that_share_a_node(seed: str) -> None:
 
 @pytest.mark.corpus
 def test_seed_log_settles_the_draft(seed: str, tmp_path: Path) -> None:
-    """50 GiB and 9.9 M tokens: the draft is not divided by DCP; 22.5 M: it is (50 GiB / 2,498,936,832 B a request of
-    1,048,576 tokens, states of the request included)."""
+    """50 GiB and 9.9 M tokens: the draft is not divided by DCP; 22.5 M: it is. 1,048,576 tokens are 147 blocks of 7,168
+    in 24 layers and 6 x 72 states, with 147 x 6 pages of the draft or 1,171 x 6 undivided: 4,842 or 10,986 pages."""
     for tokens, name in (("9,928,867", "draft_is_whole"), ("22,527,578", "draft_is_sharded")):
         log = tmp_path / "log"
         log.write_text(

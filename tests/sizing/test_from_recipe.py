@@ -186,3 +186,13 @@ def test_counts_that_no_engine_takes(tmp_path: Path, engine: str, args: str) -> 
     with pytest.raises(ServemarkError) as caught:
         role_of(tmp_path, f"{{{args}}}", engine=engine)
     assert caught.value.exit_code == 2 and (caught.value.where or "").startswith("r.yaml:")
+
+
+def test_fp8_index_keys(tmp_path: Path) -> None:
+    """attention-config's indexer_kv_dtype halves bf16 index keys; an MLA index is fp8 already."""
+    args = '{tensor-parallel-size: 8, kv-cache-dtype: fp8, attention-config: \'{"indexer_kv_dtype": "fp8"}\'}'
+    assert role_of(tmp_path, args).kv.index_share == 1  # DeepSeek-R1 keeps no index
+    minimax = "MiniMaxAI/MiniMax-M3"
+    role = role_of(tmp_path, args, model=minimax)
+    assert role.kv.index_share == 0.5
+    assert role_of(tmp_path, "{tensor-parallel-size: 8}", model=minimax).kv.index_share == 1

@@ -252,3 +252,52 @@ def test_one_long_stream_of_the_seed() -> None:
     model = architecture("kimik3")
     pages = 20 * 24 + 6 * 72 + 20 * 6
     assert requests_that_fit(model, SEED, model.drafts[0], 50 * GIB, 137_000) == 50 * GIB // (pages * 516_096)
+
+
+def test_public_starts_of_a_shared_index() -> None:
+    """GLM-5.2, fp8 entries: an engine showed 55,225 B a token while all 78 layers had an index, 47,702 once the 21
+    owners alone did; 132.43 GiB then held 2,574,848 tokens and 133.40 GiB 3,002,752."""
+    model = architecture("zai-org/GLM-5.2")
+    for everywhere, each, pool, printed in (
+        (True, 55_225, 132.43, 2_574_848),
+        (False, 47_702, 133.40, 3_002_752),
+    ):
+        settings = KvSettings(tp=4, element_bytes=1, block_tokens=64, index_everywhere=everywhere)
+        assert token_bytes(model.attention, settings) == pytest.approx(each, abs=2)
+        tokens = tokens_that_fit(model, settings, None, pool * GIB, MILLION)
+        assert tokens == pytest.approx(printed, rel=2e-4)
+
+
+def test_a_public_refusal_of_fp8_index_keys() -> None:
+    """MiniMax-M3 at TP2 with fp8 entries, fp8 index keys and a draft layer of 4 KV heads x 128: an engine refused
+    1,048,576 tokens as 37.62 GiB (38,528 x 1,024 B = 37.625 GiB) and named 883,840 as the most that 31.72 GiB hold."""
+    model = architecture("MiniMaxAI/MiniMax-M3")
+    settings = KvSettings(tp=2, element_bytes=1, block_tokens=128, index_share=0.5)
+    draft = Draft("eagle", (Attention("gqa", 1, 32, kv_heads=4, head_dim=128),), (), 10**9, 6144)
+    assert token_bytes(model.attention, settings) == 60 * 2 * 256 + 57 * 128
+    assert request_cost(model, settings, draft, 1_048_576).total == 37.625 * GIB
+    tokens = tokens_that_fit(model, settings, draft, 31.72 * GIB, 1_048_576)
+    assert tokens == pytest.approx(883_840, rel=3e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "gigabytes"),
+    [("nvidia/MiniMax-M3-NVFP4", 248), ("nvidia/Kimi-K2.5-NVFP4", 590)],
+)
+def test_published_sizes_of_nvfp4_checkpoints(name: str, gigabytes: float) -> None:
+    """About 250 GB and 590 to 591 GB on disk by public scripts and model cards. By hand: 413.12 G x 4.5 + 10.33 G x
+    8.25 + 2.50 G x 16 bits = 248.0 GB; 1,014.69 G x 4.5 + 9.21 G x 12.2 + 2.51 G x 16 bits = 589.8 GB."""
+    model = architecture(name)
+    precision = model.precision("fp4")
+    assert precision is not None
+    assert weight_bytes(parameters_of(model), precision) / 1e9 == pytest.approx(gigabytes, rel=1e-3)
+
+
+def test_public_weights_of_glm_nvfp4() -> None:
+    """GLM-5.2-NVFP4 at TP4: an engine printed 106.76 GiB a rank with 21 indexes; worked out within 1.5 %."""
+    model = architecture("nvidia/GLM-5.2-NVFP4")
+    precision = model.precision("fp4")
+    assert precision is not None
+    assert rank_weights(model, precision, Shards(tp=4, experts=4)).total / GIB == pytest.approx(
+        106.76, rel=0.015
+    )

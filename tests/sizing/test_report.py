@@ -15,9 +15,9 @@ from servemark.sizing.fit import FitReport, fit
 from servemark.sizing.from_recipe import roles_of_blocks
 from servemark.sizing.host import StoreSizes
 from servemark.sizing.inputs import FitInput, RoleInput, Stated
-from servemark.sizing.kv import KvSettings, request_cost, state_layer_bytes
+from servemark.sizing.kv import KvSettings, StatePool, request_cost, state_bytes, state_layer_bytes
 from servemark.sizing.startup_log import log_facts
-from servemark.sizing.weights import Shards
+from servemark.sizing.weights import Shards, draft_parameters
 
 GIB = 1 << 30
 R1 = architecture("deepseek-ai/DeepSeek-R1")
@@ -62,10 +62,16 @@ def test_heads_divided_over_ranks_are_sent_once_each() -> None:
 
 
 def test_store_without_known_host_memory() -> None:
-    """GPU memory fits, the node's DRAM is not stated: cannot say; stated and too small: the bytes; enough: fits."""
+    """The node's DRAM is not stated: on every known node of B200 (the least has 2,015 GiB) 8 x 104 GiB fit, 8 x 260
+    cannot be told; stated and too small: the bytes; enough: fits."""
+    large = StoreSizes("mooncake", 256 * GIB, 4 * GIB)
+    unsure = fit(replace(ASKED, roles=(replace(ROLE, store=large),))).verdict
+    assert (unsure.kind, unsure.reason) == ("cannot_say", "node_dram")
+    assert "b200-nscale (2,016 GiB)" in str((unsure.values or {})["known"])
     store = StoreSizes("mooncake", 100 * GIB, 4 * GIB)
     asked = replace(ASKED, roles=(replace(ROLE, store=store),))
-    assert fit(asked).verdict.reason == "node_dram"
+    assert fit(asked).verdict.kind == "fits"
+    assert "node_dram_known" in {one.name for one in fit(asked).remarks}
     short = fit(replace(asked, node_dram_bytes=800 * GIB)).verdict
     assert (short.kind, short.scope, short.missing) == ("does_not_fit", "node", 32 * GIB)
     assert fit(replace(asked, node_dram_bytes=832 * GIB)).verdict.kind == "fits"
@@ -140,3 +146,77 @@ def test_mamba_state() -> None:
     """4 heads of 8 with states of 16, one group, kernel 4: 4 x 16 x 8 x 4 B and (32 + 2 x 16) x 3 x 2 B."""
     group = Attention("mamba", layers=1, heads=4, kv_heads=1, head_dim=16, value_dim=8, conv_kernel=4)
     assert state_layer_bytes(group, KvSettings()) == 4 * 16 * 8 * 4 + 64 * 3 * 2
+
+
+def test_data_parallel_attention_has_a_pool_for_each_share() -> None:
+    """Eight ranks in attentions of two: four shares of one pool each; their requests add up over the worker."""
+    role = replace(ROLE, kv=KvSettings(tp=2, element_bytes=1), shards=Shards(tp=2, experts=8))
+    lines = {one.name: one for one in fit(replace(ASKED, roles=(role,))).roles[0].lines}
+    assert role.data_parallel_shares == 4 and ROLE.data_parallel_shares == 1
+    assert lines["requests_fit"].scope == lines["tokens_fit"].scope == "share"
+    assert lines["requests_worker"].scope == "worker"
+    assert lines["requests_worker"].value == 4 * lines["requests_fit"].value > 0
+    alone = {one.name: one for one in fit(ASKED).roles[0].lines}
+    assert alone["requests_fit"].scope == "worker" and "requests_worker" not in alone
+
+
+def test_requests_stop_at_the_slots_for_states() -> None:
+    """Qwen3.5 with five slots of one state each: five requests, though entries of 15,360 B a token allow more; the
+    formula takes the states' pool off first."""
+    model = architecture("Qwen/Qwen3.5-397B-A17B")
+    precision = model.precision("fp8")
+    assert precision is not None
+    pool = StatePool(slots=5, per_request=1)
+    kv = KvSettings(tp=8, element_bytes=1, hybrid_pages=False, state_pool=pool)
+    role = replace(ROLE, engine="sglang", kv=kv)
+    lines = {
+        one.name: one
+        for one in fit(replace(ASKED, model=model, precision=precision, roles=(role,))).roles[0].lines
+    }
+    assert lines["requests_slots"].value == 5 and "requests_fit" not in lines
+    assert lines["state_pool"].value == 5 * state_bytes(model.attention, kv)
+    assert f" - {5 * state_bytes(model.attention, kv):,})" in str(lines["tokens_fit"].formula["left"])
+
+
+def test_an_unstated_cache_type_widens_what_is_worked_out_from_it() -> None:
+    """`auto` may mean fp8: a request may cost half, so twice the tokens lie within the margin."""
+    role = replace(ROLE, kv=KvSettings(tp=8, element_bytes=2), kv_dtype="auto")
+    lines = {one.name: one for one in fit(replace(ASKED, roles=(role,))).roles[0].lines}
+    halved = fit(replace(ASKED, roles=(replace(role, kv=KvSettings(tp=8, element_bytes=1), kv_dtype="fp8"),)))
+    margin = lines["tokens_fit"].margin
+    assert margin is not None and lines["tokens_fit"].value + margin >= line(halved, "tokens_fit")
+    request = lines["request"]
+    assert request.tag == "assumed" and request.margin == pytest.approx(request.value / 2)
+
+
+def test_the_drafts_formula_gives_its_figure() -> None:
+    """Experts of a next-token layer are divided over all ranks, its other parts over an attention's."""
+    model = architecture("zai-org/GLM-5.2")
+    precision = model.precision("fp4")
+    assert precision is not None
+    draft = model.drafts[0]
+    role = replace(ROLE, draft=draft, kv=KvSettings(tp=1, element_bytes=1), shards=Shards(tp=1, experts=8))
+    report = fit(replace(ASKED, model=model, precision=precision, roles=(role,)))
+    made = next(one for one in report.roles[0].lines if one.name == "draft_weights").formula
+    experts = 256 * 3 * 6144 * 2048
+    assert made["routed"] == experts
+    router = 6144 * 256 + 256  # counts at 16 bits as the other parts do
+    rest = draft_parameters(draft).total - experts
+    assert rest > router
+    assert line(report, "draft_weights") == pytest.approx(rest * 2 + experts * 4.5 / 8 / 8)
+
+
+def test_an_index_that_layers_share_is_said_both_ways() -> None:
+    """Without a log both readings; a log whose tokens are those of 78 indexes says so."""
+    model = architecture("zai-org/GLM-5.2")
+    precision = model.precision("fp4")
+    assert precision is not None
+    asked = replace(ASKED, model=model, precision=precision, roles=(replace(ROLE, engine="sglang"),))
+    (said,) = [one for one in fit(asked).remarks if one.name == "index_shared"]
+    assert (said.values["own"], said.values["layers"]) == (21, 78)
+    assert (said.values["shared_bytes"], said.values["whole_bytes"]) == (47_700, 55_224)
+    log = log_facts(
+        ["[2026-07-01 00:00:00 TP0] KV Cache is allocated. #tokens: 1944270, KV size: 100.00 GB"], "start.log"
+    )  # 100 GiB / 55,225 B
+    names = {one.name for one in fit(replace(asked, log=log)).remarks}
+    assert "index_is_whole" in names and "index_shared" not in names

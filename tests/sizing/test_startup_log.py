@@ -266,3 +266,10 @@ def test_any_text(lines: list[str]) -> None:
     except ServemarkError:
         return
     assert all(isinstance(reading.value, float) for reading in found.facts.values())
+
+
+def test_a_negative_count_is_no_figure_and_a_negative_pool_is_one() -> None:
+    """An engine prints a pool that lacks memory as below zero; tokens below zero no engine prints."""
+    log = log_facts(["INFO Available KV cache memory: -2.25 GiB", "INFO GPU KV cache size: -5 tokens"], "log")
+    assert log.value("pool_bytes") == -2.25 * (1 << 30)
+    assert log.value("pool_tokens") is None

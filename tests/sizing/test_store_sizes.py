@@ -41,6 +41,17 @@ def test_kv_offloading_size_is_gib_in_all(tmp_path: Path) -> None:
     assert store is not None and store.rank_bytes == 2 * GIB
 
 
+def test_a_total_is_of_one_engine(tmp_path: Path) -> None:
+    """Its world size is TP x PP x PCP: 24 GiB over 2 x 2 ranks; a data-parallel copy takes the total again."""
+    for sizes, each in (
+        ("tensor-parallel-size: 2, prefill-context-parallel-size: 2", 6 * GIB),
+        ("tensor-parallel-size: 2, pipeline-parallel-size: 2", 6 * GIB),
+        ("tensor-parallel-size: 2, data-parallel-size: 2", 12 * GIB),
+    ):
+        store = role_of(tmp_path, f"{{{sizes}, kv-offloading-size: 24}}", gpus=4).store
+        assert store is not None and store.rank_bytes == each
+
+
 def test_trtllm_host_cache_is_of_each_rank(tmp_path: Path) -> None:
     """137,438,953,472 B are 128 GiB on each of 8 ranks; 0 is no tier; silence with the second manager is said."""
     base = "{{tensor_parallel_size: 8, kv_cache_config: {{{more}}}}}"

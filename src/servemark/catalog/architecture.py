@@ -139,6 +139,8 @@ class Architecture:
     """Parts that every tensor-parallel rank holds whole: router, latent, kv-down, q-down."""
     extra_parameters: int = 0
     """Parameters that no group accounts for (a vision tower, residual mixing), counted as other weights."""
+    text_part: bool = False
+    """Whether the model has other parts (vision, audio) whose weights are not counted here."""
     weight_bytes: int | None = None
     """Bytes of all weights where the file itself says them (GGUF, safetensors)."""
     parameters: int | None = None

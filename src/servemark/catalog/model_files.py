@@ -20,6 +20,10 @@ from servemark.catalog.gguf import read_gguf
 MAX_CONFIG_BYTES = 8 << 20
 MAX_HEADER_BYTES = 100 << 20
 MAX_COUNT = 1 << 40
+MAX_SURPLUS_BYTES = 4096
+"""What may follow a GGUF's last tensor as padding; more means that the header lists too few tensors."""
+OTHER_PARTS = ("vision_config", "audio_config", "vision_tower", "mm_vision_tower")
+"""Fields of a config.json that name parts beside the text model."""
 BF16 = Precision("bf16", 16, 16)
 
 
@@ -370,6 +374,7 @@ def config_architecture(loaded: dict[str, object], shown: str) -> Architecture:
         feed_forward=feed_forward,
         precisions=_precisions(config, outer),
         drafts=_built_in(config, attention, feed_forward),
+        text_part=config is not outer or any(loaded.get(name) for name in OTHER_PARTS),
         replicated=("router", "latent", "q-down", "kv-down"),
         origins={"": Origin(source)},
         sources={source: shown},
@@ -431,6 +436,9 @@ def _from_gguf(path: Path) -> Architecture:
     config = _Config({key.removeprefix(f"{family}."): value for key, value in values.items()}, str(path))
     if info.tensor_bytes is None:
         raise input_error("catalog.gguf_types", path=str(path))
+    if not info.tensors or info.file_bytes - info.required_bytes > MAX_SURPLUS_BYTES:
+        surplus = info.file_bytes - info.required_bytes
+        raise input_error("catalog.gguf_surplus", path=str(path), tensors=info.tensors, surplus=surplus)
     layers = config.positive("block_count")
     heads = config.positive("attention.head_count")
     hidden = config.positive("embedding_length")

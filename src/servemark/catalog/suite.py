@@ -94,6 +94,8 @@ class Suite:
         if reading.state == "elsewhere":
             roots = ", ".join(self.recipe_roots) or "—"
             raise input_error("catalog.recipe_elsewhere", where=where, path=reading.setting, roots=roots)
+        if reading.state == "foreign":
+            raise input_error("catalog.recipe_foreign", where=where, path=reading.setting)
         raise problems_error(errors_of(list(reading.problems)))
 
     def recipe(self, entry: SearchEntry) -> RecipeReading:

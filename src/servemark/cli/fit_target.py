@@ -152,7 +152,10 @@ def _model(found: Target, wishes: Wishes, remarks: list[Remark]) -> Architecture
     if wishes.config is not None:
         from servemark.catalog.model_files import model_from_file  # noqa: PLC0415
 
-        return model_from_file(wishes.config)
+        model = model_from_file(wishes.config)
+        if model.text_part and model.weight_bytes is None:
+            remarks.append(Remark("text_part", "warning", {"model": model.name}))
+        return model
     if wishes.model is not None:
         return architecture(wishes.model)
     names = []

@@ -11,7 +11,7 @@ from servemark.sizing.lines import Line, Remark, Verdict
 
 GIB = 1 << 30
 MAX_WIDTH = 120
-SCOPES = ("model", "rank", "worker", "node", "role", "job", "request", "nic")
+SCOPES = ("model", "rank", "share", "worker", "node", "role", "job", "request", "nic")
 
 
 def report_lines(report: FitReport, *, explain: bool) -> list[str]:
@@ -149,7 +149,7 @@ def _margin(line: Line) -> str:
         return amount(margin, "bytes").partition(" = ")[0]
     if line.unit == "seconds":
         return amount(margin, "seconds")
-    return f"{margin:,.0f}"
+    return f"{margin:,.0f}" if margin >= 1 else f"{margin:,.1f}"
 
 
 def formula_text(line: Line) -> str:

@@ -140,7 +140,7 @@ def _store_need(deployment: Deployment, role: RoleSpec, ranks: int, problems: li
     remarks: list[Remark] = []
     try:
         store = store_of(deployment, role, remarks)
-    except ServemarkError:
+    except ServemarkError:  # its reader refuses it too: `check` names the place
         problems.append("preflight.need.unreadable_store_size")
         return None
     if any(remark.name in {"store_standalone", "store_elsewhere"} for remark in remarks):

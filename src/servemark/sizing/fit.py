@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from servemark.catalog.architecture import Architecture
-from servemark.sizing.gpu_lines import SPARSE_ENTRY_MORE, GpuPart, gpu_part
+from servemark.sizing.gpu_lines import SPARSE_ENTRY_MORE, GpuPart, assumed_tag, form_band, gpu_part
 from servemark.sizing.host_lines import (
     host_lines,
     job_lines,
@@ -14,7 +14,7 @@ from servemark.sizing.host_lines import (
     role_host,
     shared_node_bytes,
 )
-from servemark.sizing.inputs import FitInput, RoleInput
+from servemark.sizing.inputs import GIB, FitInput, RoleInput
 from servemark.sizing.kv import pages_of, token_bytes, tokens_that_fit, window_token_bytes
 from servemark.sizing.lines import Line, Remark, Verdict
 from servemark.sizing.startup_log import StartupLog
@@ -105,10 +105,11 @@ def model_lines(asked: FitInput) -> tuple[Line, ...]:
         "other": found.other, "other_bits": asked.precision.other_bits,
         "tables": found.embedding + found.head + found.router, "table_bits": asked.precision.embedding_bits,
     }  # fmt: skip
+    band = form_band(asked) or None
     return (
         Line("parameters", "model", found.total, "parameters", "exact", formula),
         Line("active", "model", found.active, "parameters", "exact", {"total": found.total}),
-        Line("checkpoint", "model", size, "bytes", "exact", bits),
+        Line("checkpoint", "model", size, "bytes", assumed_tag(band), bits, margin=band and size * band),
     )
 
 
@@ -165,16 +166,35 @@ def _host_verdict(asked: FitInput, made: RoleFit) -> Verdict | None:
     host = role_host(made.role)
     if host is None:
         return None
-    if asked.node_dram_bytes is None:
-        return Verdict("cannot_say", reason="node_dram", values={"role": made.role.name})
     needed = shared_node_bytes(asked) if asked.colocated else host.node_bytes
+    if asked.node_dram_bytes is None:
+        fleets = known_fleets(asked)
+        if fleets and needed <= min(fleets.values()):
+            return None  # on whatever known node: a remark says so
+        values: dict[str, object] = {"role": made.role.name, "needed": needed, "known": _fleets_text(fleets)}
+        return Verdict("cannot_say", scope="node", reason="node_dram", values=values)
     if needed > asked.node_dram_bytes:
         missing = needed - asked.node_dram_bytes
         if made.role.store is not None and made.role.store.ratio:
-            values: dict[str, object] = {"role": made.role.name, "ratio": made.role.store.ratio}
+            values = {"role": made.role.name, "ratio": made.role.store.ratio}
             return Verdict("cannot_say", scope="node", reason="tier", values=values)
         return Verdict("does_not_fit", scope="node", missing=missing, reason="dram")
     return None
+
+
+def known_fleets(asked: FitInput) -> dict[str, int]:
+    """Bytes of host memory of a node by the label of every fleet that is known for the GPU."""
+    if asked.gpu is None:
+        return {}
+    figures = asked.gpu.figures.get("node-dram-mib", ())
+    return {
+        f"{asked.gpu.name}-{figure.where}" if figure.where else asked.gpu.name: int(figure.value) << 20
+        for figure in figures
+    }
+
+
+def _fleets_text(fleets: dict[str, int]) -> str:
+    return ", ".join(f"{label} ({size / GIB:,.0f} GiB)" for label, size in fleets.items()) or "—"
 
 
 def _remarks(asked: FitInput, roles: list[RoleFit]) -> tuple[Remark, ...]:
@@ -207,6 +227,9 @@ def _role_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
         }  # fmt: skip
         found.append(Remark("registration", "warning", values))
     host = role_host(role)
+    fleets = known_fleets(asked)
+    if host is not None and asked.node_dram_bytes is None and fleets:
+        found.append(Remark("node_dram_known", "note", {"role": role.name, "known": _fleets_text(fleets)}))
     if host is not None and asked.budget_bytes is not None and asked.budget_bytes > 0:
         ratio = asked.budget_bytes / host.node_bytes if host.node_bytes else 0.0
         if host.node_bytes > asked.budget_bytes:
@@ -248,6 +271,7 @@ def _layout_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
         entry = sum(group.kv_rank + group.rope_dim for group in model.attention if group.index_layers)
         values: dict[str, object] = {"small": entry, "large": entry + SPARSE_ENTRY_MORE}
         found.append(Remark("sparse_entry", "note", values))
+    found += _index_remarks(asked, made)
     compressed = any(group.kind == "compressed" for group in model.attention)
     if compressed and role.kv.context_ranks > 1:
         found.append(Remark("compressed_dcp", "note", {"role": role.name}))
@@ -257,6 +281,31 @@ def _layout_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
         twice = role.ranks_per_node * (store.rank_bytes + store.buffer_bytes)
         found.append(Remark("hicache_states", "note", {"allocated": twice, "role": role.name}))
     return found
+
+
+def _index_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
+    """Both readings of an index that layers share, and of a log the one that is nearer."""
+    role, model, pool = made.role, asked.model, made.gpu.entries_pool
+    own = sum(group.index_layers for group in model.attention)
+    layers = sum(group.layers for group in model.attention if group.index_layers)
+    if not own or own == layers or not any(group.kind == "mla" for group in model.attention):
+        return []
+    both = {every: replace(role.kv, index_everywhere=every) for every in (False, True)}
+    values: dict[str, object] = {"own": own, "layers": layers, "role": role.name}
+    for name, every in (("shared", False), ("whole", True)):
+        values[f"{name}_bytes"] = token_bytes(model.attention, both[every])
+    if pool is None:
+        return [Remark("index_shared", "note", values | {"tokens": "—"})]
+    counts = {
+        every: tokens_that_fit(model, kv, role.draft, made.gpu.pool or 0.0, made.gpu.longest)
+        for every, kv in both.items()
+    }
+    measured = asked.log.value("pool_tokens") if asked.log is not None else None
+    if measured is None:
+        return [Remark("index_shared", "note", values | {"tokens": counts[True]})]
+    nearer = min(counts, key=lambda every: abs(counts[every] - measured))
+    values |= {"tokens": measured, "shared": counts[False], "whole": counts[True]}
+    return [Remark("index_is_whole" if nearer else "index_is_shared", "note", values)]
 
 
 def _log_remarks(asked: FitInput, roles: list[RoleFit]) -> list[Remark]:

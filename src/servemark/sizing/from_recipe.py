@@ -273,6 +273,7 @@ def _kv(
             and role.flag("no-enable-prefix-caching") is not True,
             state_pool=_state_pool(engine, role, model),
             window_share=_window_share(engine, role, model),
+            index_share=_index_share(role, model),
         ),
         name,
     )
@@ -307,6 +308,15 @@ def _window_share(engine: str, role: RoleSpec, model: Architecture) -> float:
         return 0.0
     stated = _number(role.flag("swa-full-tokens-ratio"))
     return stated if stated is not None and 0 < stated <= 1 else 0.1
+
+
+def _index_share(role: RoleSpec, model: Architecture) -> float:
+    """vLLM's attention-config `indexer_kv_dtype: fp8` halves bf16 index keys: 128 B instead of 256 a token and layer,
+    which a public refusal of MiniMax-M3 (37.62 GiB for 1,048,576 tokens, TP 2) shows to the byte."""
+    config = role.flag("attention-config")
+    kept = config.get("indexer_kv_dtype") if isinstance(config, dict) else None
+    plain = any(group.kind == "gqa" and group.index_layers for group in model.attention)
+    return 0.5 if plain and str(kept).startswith("fp8") else 1.0
 
 
 def _draft(role: RoleSpec, model: Architecture, remarks: list[Remark]) -> tuple[Draft | None, str | None]:

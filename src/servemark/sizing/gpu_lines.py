@@ -22,7 +22,7 @@ from servemark.sizing.kv import (
     window_bytes,
     window_token_bytes,
 )
-from servemark.sizing.lines import TIMES, Line, Tag
+from servemark.sizing.lines import TIMES, Line, Scope, Tag
 from servemark.sizing.startup_log import StartupLog
 from servemark.sizing.weights import draft_parameters, rank_weights, weight_bytes
 
@@ -132,7 +132,8 @@ def _weights(asked: FitInput, role: RoleInput, lines: list[Line]) -> tuple[float
         found = rank_weights(asked.model, asked.precision, shards)
         own = found.total
         formula |= {"sharded": found.sharded, "replicated": found.replicated, "routed": found.routed}
-    band = _band(asked)
+    band = form_band(asked)
+    formula["form"] = "sizing.form.assumed" if band else "sizing.form.known"
     margin = own * band if band else 0.0
     draft, draft_margin, draft_formula = _draft_weights(asked, role)
     total = own + draft
@@ -154,7 +155,8 @@ def _weights(asked: FitInput, role: RoleInput, lines: list[Line]) -> tuple[float
     return total, margin + draft_margin
 
 
-def _band(asked: FitInput) -> float:
+def form_band(asked: FitInput) -> float:
+    """Relative half-width of the weights' size where the bits of their form are assumed; 0 where published."""
     path = f"precisions.{asked.precision.name}."
     bands = [origin.band or 0.0 for name, origin in asked.model.origins.items() if name.startswith(path)]
     extra = asked.model.origins.get("extra-parameters")
@@ -166,10 +168,13 @@ def _draft_weights(asked: FitInput, role: RoleInput) -> tuple[float, float, dict
         return 0.0, 0.0, {}
     precision = role.draft_precision or asked.precision
     counted = draft_parameters(role.draft)
-    ranks = role.shards.experts if counted.routed else role.shards.tp
-    size = weight_bytes(counted, precision) / ranks
+    rest = replace(counted, routed=0)
+    size = counted.routed * precision.routed_bits / 8 / role.shards.experts
+    size += weight_bytes(rest, precision) / role.shards.tp
     formula: dict[str, object] = {
-        "parameters": counted.total, "bits": precision.other_bits, "tp": ranks, "draft": role.draft.name,
+        "rest": counted.total - counted.routed, "bits": precision.other_bits, "tp": role.shards.tp,
+        "routed": counted.routed, "routed_bits": precision.routed_bits, "experts": role.shards.experts,
+        "draft": role.draft.name,
     }  # fmt: skip
     return size, size * 0.1, formula
 
@@ -293,7 +298,7 @@ def _terms(groups: tuple[Attention, ...], settings: KvSettings) -> str:
         if elements and (group.window is None or group.kind == "compressed"):
             parts.append(f"{group.layers} {TIMES} {elements:g} {TIMES} {settings.element_bytes:g}")
         if group.index_layers:
-            parts.append(f"{group.index_layers} {TIMES} {group.index_bytes}")
+            parts.append(f"{group.index_layers} {TIMES} {group.index_bytes * settings.index_share:g}")
     return " + ".join(parts) or "0"
 
 
@@ -317,21 +322,27 @@ def _state_terms(groups: tuple[Attention, ...], settings: KvSettings) -> str:
     return " + ".join(parts)
 
 
-def _cache(model: Architecture, role: RoleInput, settings: KvSettings, lines: list[Line]) -> None:
-    """Bytes per token, per state, per window, and the allocator's pages."""
-    per_token = token_bytes(model.attention, settings)
+def token_margin(model: Architecture, role: RoleInput, settings: KvSettings) -> float | None:
+    """How far the bytes of one token may be off: an unstated cache type, an index whose form is not published, or
+    sparse entries in a kernel's larger layout. None where none of these applies."""
     guessed = any(
         origin.assumed and "index" in path and path.startswith("attention")
         for path, origin in model.origins.items()
     )
-    auto = role.kv_dtype == "auto"
-    margin = per_token / 2 if auto else None
-    if guessed:
+    margin = token_bytes(model.attention, settings) / 2 if role.kv_dtype == "auto" else None
+    if guessed and settings.index_share == 1:
         index = sum(group.index_layers * group.index_bytes for group in model.attention)
         margin = (margin or 0.0) + index
     sparse = sum(group.layers for group in model.attention if group.kind == "mla" and group.index_layers)
     if sparse and settings.element_bytes == 1:
         margin = (margin or 0.0) + sparse * SPARSE_ENTRY_MORE
+    return margin
+
+
+def _cache(model: Architecture, role: RoleInput, settings: KvSettings, lines: list[Line]) -> None:
+    """Bytes per token, per state, per window, and the allocator's pages."""
+    per_token = token_bytes(model.attention, settings)
+    margin = token_margin(model, role, settings)
     terms: dict[str, object] = {"terms": _terms(model.attention, settings), "dtype": role.kv_dtype}
     lines.append(Line("kv_token", "rank", per_token, "bytes", assumed_tag(margin), terms, margin=margin))
     if settings.context_ranks > 1:
@@ -434,49 +445,70 @@ def _requests(  # noqa: PLR0917 - what fits, from all that was found
         "context": asked.context, "entries": cost.entries, "states": cost.states, "draft": cost.draft,
         "windows": cost.windows,
     }  # fmt: skip
-    lines.append(Line("request", "rank", cost.total, "bytes", "exact", formula))
+    kept = token_margin(asked.model, role, settings)
+    wide = None if kept is None else kept / token_bytes(model.attention, settings) * cost.entries
+    lines.append(Line("request", "rank", cost.total, "bytes", assumed_tag(wide), formula, margin=wide))
     if pool is None or role.fixed_context is not None:
         return cost.total
+    share = 0.0 if wide is None else wide / cost.total
+    loose = share / (1 - share) if share < 1 else 1.0  # entries may be smaller: the other reading lies within
     longest = int(role.max_context.value)
     most = request_cost(model, settings, draft, longest).total
     tokens = tokens_that_fit(model, settings, draft, pool, longest)
-    spread = abs(margin) * longest / most
-    formula = {"pool": pool, "longest": longest, "request": most}
-    _tokens_line(asked, lines, tokens, spread, formula)
+    spread = abs(margin) * longest / most + tokens * loose
+    formula = {"longest": longest, "request": most, "left": _left(model, settings, pool)}
+    scope: Scope = "worker" if role.data_parallel_shares == 1 else "share"
+    line = Line("tokens_fit", scope, tokens, "tokens", assumed_tag(spread), formula, margin=spread or None)
+    lines.append(_or_measured(asked, line, "pool_tokens"))
     measured = asked.log is not None and asked.log.value("pool_tokens") is not None
     if draft is not None and settings.context_ranks > 1 and not measured:
         other = replace(settings, draft_sharded=False)
         most = request_cost(model, other, draft, longest).total
         whole = tokens_that_fit(model, other, draft, pool, longest)
+        off = abs(margin) * longest / most + whole * loose
         formula = {"pool": pool, "longest": longest, "request": most}
-        off = abs(margin) * longest / most
-        lines.append(Line("tokens_fit_whole", "worker", whole, "tokens", "assumed", formula, margin=off))
-    count = requests_that_fit(model, settings, draft, pool, asked.context)
-    formula = {"pool": pool, "request": cost.total, "context": asked.context}
-    off = abs(margin) / cost.total
-    tag: Tag = "assumed" if margin else "exact"
-    lines.append(Line("requests_fit", "worker", count, "count", tag, formula, margin=off or None))
+        lines.append(Line("tokens_fit_whole", scope, whole, "tokens", "assumed", formula, margin=off))
+    lines += _at_once(asked, role, settings, pool, margin, loose)
     return cost.total
 
 
-def _tokens_line(
-    asked: FitInput, lines: list[Line], tokens: int, spread: float, formula: dict[str, object]
-) -> None:
-    measured = asked.log.value("pool_tokens") if asked.log is not None else None
-    if measured is not None and asked.log is not None:
-        source = f"{asked.log.file}:{asked.log.facts['pool_tokens'].line}"
-        lines.append(
-            Line(
-                "tokens_fit",
-                "worker",
-                measured,
-                "tokens",
-                "measured",
-                formula,
-                source=source,
-                replaced=tokens,
-            )
-        )
-        return
-    tag: Tag = "assumed" if spread else "exact"
-    lines.append(Line("tokens_fit", "worker", tokens, "tokens", tag, formula, margin=spread or None))
+def _at_once(  # noqa: PLR0917 - what fits, from all that was found
+    asked: FitInput, role: RoleInput, settings: KvSettings, pool: float, margin: float, loose: float
+) -> list[Line]:
+    """Requests of the asked length that a pool holds, and of all pools of a worker with data-parallel attention.
+
+    `loose`: relative half-width of the bytes of an entry.
+    """
+    model = asked.model
+    size = request_cost(model, settings, role.draft, asked.context).total
+    states, slots = state_split(model, settings, pool)
+    count = requests_that_fit(model, settings, role.draft, pool, asked.context)
+    formula: dict[str, object] = {
+        "request": size, "context": asked.context, "left": _left(model, settings, pool),
+    }  # fmt: skip
+    off = abs(margin) / size + count * loose
+    scope: Scope = "worker" if role.data_parallel_shares == 1 else "share"
+    found = Line("requests_fit", scope, count, "count", assumed_tag(off), formula, margin=off or None)
+    if settings.state_pool is not None and slots and count < int((pool - states) // size):
+        formula |= {"slots": slots, "each": settings.state_pool.per_request}
+        found = Line("requests_slots", scope, count, "count", "assumed", formula)
+    if scope == "worker":
+        return [found]
+    formula = {"each": count, "shares": role.data_parallel_shares}
+    total = count * role.data_parallel_shares
+    return [found, Line("requests_worker", "worker", total, "count", found.tag, formula)]
+
+
+def _left(model: Architecture, settings: KvSettings, pool: float) -> str:
+    """The pool without that of states, as a formula shows it."""
+    states = state_split(model, settings, pool)[0]
+    return f"({pool:,.0f} - {states:,})" if states else f"{pool:,.0f}"
+
+
+def _or_measured(asked: FitInput, line: Line, fact: str) -> Line:
+    """The line, or what the log says in its place with the estimate beside it."""
+    measured = asked.log.value(fact) if asked.log is not None else None
+    if measured is None or asked.log is None:
+        return line
+    source = f"{asked.log.file}:{asked.log.facts[fact].line}"
+    return replace(line, value=measured, tag="measured", margin=None, source=source, replaced=line.value)

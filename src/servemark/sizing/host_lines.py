@@ -90,8 +90,7 @@ def pages_lines(role: RoleInput) -> tuple[Line, ...]:
         Line("pages", "node", needs.pages, "count", "exact", dict(each)),
         Line(
             "pages_reserved", "node", needs.pages_reserved, "count", "assumed",
-            {"pages": needs.pages, "bytes": needs.reserved_bytes},
-            margin=needs.pages_reserved - needs.pages,
+            {"pages": needs.pages, "bytes": needs.reserved_bytes}, margin=needs.pages_reserved - needs.pages,
         ),
     ]  # fmt: skip
     if not needs.registered:

@@ -58,6 +58,11 @@ class RoleInput:
     fixed_context: int | None = None
     """Tokens of the cache that the engine allocates whatever its memory (llama.cpp)."""
 
+    @property
+    def data_parallel_shares(self) -> int:
+        """Copies of the attention in one worker, each with a pool of its own; 1 where all ranks share one."""
+        return max(1, self.ranks_per_worker // (self.kv.tp * self.kv.pp * self.kv.pcp))
+
 
 @dataclass(frozen=True, slots=True)
 class FitInput:

@@ -9,7 +9,7 @@ TIMES = "\u00d7"
 """The sign between factors of a formula."""
 Tag = Literal["exact", "declared", "assumed", "measured"]
 Unit = Literal["bytes", "tokens", "count", "seconds", "parameters", "ratio"]
-Scope = Literal["model", "rank", "worker", "node", "role", "job", "request", "nic"]
+Scope = Literal["model", "rank", "share", "worker", "node", "role", "job", "request", "nic"]
 
 
 @dataclass(frozen=True, slots=True)

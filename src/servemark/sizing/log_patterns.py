@@ -45,9 +45,12 @@ class Pattern:
         if found is None:
             return None
         try:
-            return sum(float(group.replace(",", "")) for group in found.groups() if group) * self.factor
+            read = sum(float(group.replace(",", "")) for group in found.groups() if group) * self.factor
         except ValueError:
             return None
+        return (
+            None if read < 0 and self.factor == 1 else read
+        )  # sizes may be below zero (what a pool lacks), counts not
 
 
 def _p(  # noqa: PLR0917 - one row of a table

@@ -17,7 +17,7 @@ PAGE_2M = 2 << 20
 PAGE_1G = 1 << 30
 EFA_ENTRIES = 22 << 20
 """Page-table entries that Mooncake lets one buffer take on an EFA NIC; hardware lore says about 24 million."""
-HEADROOM = 1.07
+HEADROOM_PERCENT = 107
 """Reserve for other users of the pool: 0.68 % was just exhausted in one report, 7 % held."""
 HEADROOM_RANK_BYTES = 1408 << 20
 """Least reserve of a rank on EFA: in the same report 8 ranks took 10.5 GiB more than the store's own need, rounded
@@ -81,7 +81,7 @@ def huge_pages(ranks: int, segment_bytes: int, buffer_bytes: int, page_bytes: in
 
 def pages_to_reserve(pages: int, ranks: int, page_bytes: int, protocol: str) -> int:
     """Pages with headroom: 7 % more, on EFA at least 1.375 GiB a rank; 0 for none."""
-    share = -(-pages * 107 // 100)
+    share = -(-pages * HEADROOM_PERCENT // 100)
     if not pages or protocol != "efa":
         return share
     return max(share, pages + math.ceil(ranks * HEADROOM_RANK_BYTES / page_bytes))

@@ -6,9 +6,9 @@
 | Mooncake store, SGLang | the same name | total over TP x PP | gb is 2^30 |
 | SGLang HiCache | --hicache-size | each rank | 10^9 |
 | SGLang HiCache | --hicache-ratio | each rank, times its device pool | |
-| vLLM SimpleCPU, Offloading | cpu_bytes_to_use | total over TP x PP | bytes |
+| vLLM SimpleCPU, Offloading | cpu_bytes_to_use | total over TP x PP x PCP | bytes |
 | vLLM SimpleCPU | cpu_bytes_to_use_per_rank | each rank, before the total | bytes |
-| vLLM | --kv-offloading-size | total over TP x PP | GiB |
+| vLLM | --kv-offloading-size | total over TP x PP x PCP | GiB |
 | LMCache | max_local_cpu_size | each rank | 2^30 |
 | TensorRT-LLM | kv_cache_config.host_cache_size | each rank | bytes |
 
@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 
 from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.deployment import Connector, Deployment, RoleSpec, Service
-from servemark.sizing.host import EVICTION, WATERMARK, StoreSizes
+from servemark.sizing.host import EVICTION, STORE_DEFAULT, WATERMARK, StoreSizes
 from servemark.sizing.lines import Remark
 from servemark.sizing.size_strings import (
     GIB,
@@ -34,8 +34,6 @@ from servemark.sizing.size_strings import (
     vllm_size,
 )
 
-STORE_DEFAULT = 4 * GIB
-"""Segment and buffer that vLLM takes where a store configuration is silent."""
 HICACHE_RATIO = 2.0
 """SGLang's default: the host pool is twice the device's."""
 LMCACHE_DEFAULT_GIB = 5.0
@@ -236,7 +234,9 @@ def _private(kind: str, size: int, text: str, reader: str) -> StoreSizes:
 
 
 def _ranks(role: RoleSpec) -> int:
-    return max(1, (role.parallel.tp or 1) * (role.parallel.pp or 1))
+    """Ranks of one vLLM engine (its world size): TP x PP x PCP; data-parallel engines each take the total again."""
+    sizes = role.parallel
+    return max(1, (sizes.tp or 1) * (sizes.pp or 1) * (sizes.pcp or 1))
 
 
 def _number(value: object) -> float | None:
