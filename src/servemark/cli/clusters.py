@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from servemark.base.messages import text
-from servemark.cli.options import NamedGroup, Verb, common, language
+from servemark.cli.options import SubVerbGroup, Verb, common, language
 
 if TYPE_CHECKING:
     from servemark.catalog.cluster_launch import LaunchCluster
@@ -43,7 +43,7 @@ def clusters_file(option: Path | None, home: str | None) -> Path:
     return option if option is not None else Home.resolve(home).root / FILE
 
 
-@click.group(cls=NamedGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=SubVerbGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @language
 def clusters() -> None:
     """Text comes from the catalogue."""

@@ -12,7 +12,7 @@ import click
 from servemark.base.errors import input_error
 from servemark.base.messages import text
 from servemark.cli.clusters import clusters_option, named_cluster
-from servemark.cli.options import Finite, NamedGroup, Verb, common, language
+from servemark.cli.options import Finite, SubVerbGroup, Verb, common, language
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ def _cache(
     return ImageCache(folder), found.image_import if found is not None else None
 
 
-@click.group(cls=NamedGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=SubVerbGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @language
 def images() -> None:
     """Text comes from the catalogue."""

@@ -114,16 +114,6 @@ class SubVerbGroup(VerbGroup):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
 
 
-class NamedGroup(VerbGroup):
-    """A group whose verbs' texts stand under `cli.<group>_<verb>`."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One line a verb."""
-        with formatter.section(text("cli.verbs")):
-            listed = self.list_commands(ctx)
-            formatter.write_dl([(verb, verb_text(f"{self.name}_{verb}", "short")) for verb in listed])
-
-
 def verb_text(verb: str, part: str) -> str:
     """A text of a verb: `cli.<verb>.<part>`, else `<verb>.verb.<part>` from the catalogue of the verb's room."""
     return find_text(f"cli.{verb}.{part}") or text(f"{verb}.verb.{part}")
