@@ -30,7 +30,13 @@ ELSEWHERE = {
         "no_additions",
     ),  # told by KVC and CHG rules
     *("more_problems", "problems"),  # several problems as one error, where no check is made
-    *("no_arm", "no_arm_near", "no_recipe", "recipe_elsewhere"),  # asked for by a user, not stated by a file
+    *(
+        "no_arm",
+        "recipe_foreign",
+        "no_arm_near",
+        "no_recipe",
+        "recipe_elsewhere",
+    ),  # asked for by a user, not stated by a file
     *("no_suite", "no_suite_file", "no_suite_near", "suite_is_file"),
 }
 RULES = all_rules()
