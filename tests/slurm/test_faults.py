@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -244,7 +245,7 @@ def test_nodes_that_do_not_share_our_folder(
         assert caught.value.key == "launch.slurm_not_shared"
     finally:
         subprocess.run(["umount", str(disk)], check=True)
-        disk.rmdir()
+        shutil.rmtree(disk)  # below the mount lies the job's log, which the node wrote
 
 
 CANARY = "canary-5f1d0c7e9b"
