@@ -64,7 +64,10 @@ class SlurmCommands:
         self._version: tuple[int, int] | None = None
 
     def once(self, argv: Sequence[str], *, timeout_s: float | None = None) -> Reply:
-        """Ask once, for at most `timeout_s` (else the object's own). Raises ServemarkError (layer install) where Slurm's commands are not installed."""
+        """Ask once, for at most `timeout_s` (else the object's own).
+
+        Raises ServemarkError (layer install) where Slurm's commands are not installed.
+        """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         try:
             done = subprocess.run(
