@@ -27,7 +27,9 @@ def servemark(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-@pytest.mark.parametrize("verb", [*VERBS, "engine list", "engine install", "clusters check", "images import", "images prune"])
+@pytest.mark.parametrize(
+    "verb", [*VERBS, "engine list", "engine install", "clusters check", "images import", "images prune"]
+)
 def test_help_has_two_examples(verb: str, lang: str) -> None:
     """Every verb: help in the language asked for, at least two examples that begin with the program's name."""
     done = servemark(*verb.split(), "--help", "--lang", lang)
