@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slurm
 @pytest.mark.parametrize(
     ("fault", "key", "layer", "word"),
     [
-        ("nodes", "launch.slurm_never", Layer.INPUT, "PartitionConfig"),
+        ("nodes", "launch.slurm_never", Layer.INPUT, "for ever (Partition"),
         ("gpus", "launch.slurm_refused", Layer.ALLOCATION, "Requested node configuration is not available"),
         ("partition", "launch.slurm_refused", Layer.ALLOCATION, "invalid partition specified: nowhere"),
         ("option", "launch.slurm_refused", Layer.ALLOCATION, "--no-such"),
