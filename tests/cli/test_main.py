@@ -27,12 +27,14 @@ def servemark(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-@pytest.mark.parametrize("verb", [*VERBS, "engine list", "engine install"])
+@pytest.mark.parametrize(
+    "verb", [*VERBS, "engine list", "engine install", "clusters check", "images import", "images prune"]
+)
 def test_help_has_two_examples(verb: str, lang: str) -> None:
     """Every verb: help in the language asked for, at least two examples that begin with the program's name."""
     done = servemark(*verb.split(), "--help", "--lang", lang)
     assert done.returncode == 0 and done.stderr == "", done
-    if verb != "engine":
+    if verb not in ("engine", "clusters", "images"):
         examples = [line for line in done.stdout.splitlines() if line.strip().startswith("servemark ")]
         assert len(examples) >= 2, done.stdout
     assert ("cli." in done.stdout) is False

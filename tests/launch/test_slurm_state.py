@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,9 +46,8 @@ class Said(SlurmCommands):
         super().__init__()
         self.replies = replies
 
-    def once(self, argv: object) -> Reply:
+    def once(self, argv: Sequence[str], *, timeout_s: float | None = None) -> Reply:
         """The answer of the program that is asked."""
-        assert isinstance(argv, list)
         return self.replies.get(argv[0], Reply(1, "", "no such thing"))
 
 

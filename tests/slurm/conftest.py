@@ -57,12 +57,14 @@ class LocalSlurm:
         return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False).stdout
 
     def processes(self, needle: str) -> list[int]:
-        """Living processes of the host and of all nodes whose environment holds the text."""
-        found = []
+        """Living processes of the host and of all nodes, with this cluster's configuration, whose environment holds
+        the text."""
+        found, own = [], str(self.folder).encode()
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
-                    if needle.encode() in (entry / "environ").read_bytes():
+                    held = (entry / "environ").read_bytes()
+                    if needle.encode() in held and own in held:
                         found.append(int(entry.name))
                 except OSError:
                     continue

@@ -67,7 +67,7 @@ def test_corrupt_and_missing_images(allocate: Allocate, step: StepOf, slurm: Loc
     torn = image.with_name("torn.sqsh")
     torn.write_bytes(image.read_bytes()[:4096])
     allocation = allocate(1)
-    for path, word in ((torn, "cannot mount image"), (image.with_name("none.sqsh"), "No such file")):
+    for path, word in ((torn, "bad superblock"), (image.with_name("none.sqsh"), "No such file")):
         with pytest.raises(ServemarkError) as caught:
             allocation.start(step(allocation.nodes[0], "true", container=Container(path)))
         assert caught.value.layer is Layer.IMAGE and word in caught.value.what()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.slurm
 @pytest.mark.parametrize(
     ("fault", "key", "layer", "word"),
     [
-        ("nodes", "launch.slurm_never", Layer.INPUT, "PartitionConfig"),
+        ("nodes", "launch.slurm_never", Layer.INPUT, "for ever (Partition"),
         ("gpus", "launch.slurm_refused", Layer.ALLOCATION, "Requested node configuration is not available"),
         ("partition", "launch.slurm_refused", Layer.ALLOCATION, "invalid partition specified: nowhere"),
         ("option", "launch.slurm_refused", Layer.ALLOCATION, "--no-such"),
@@ -244,7 +245,7 @@ def test_nodes_that_do_not_share_our_folder(
         assert caught.value.key == "launch.slurm_not_shared"
     finally:
         subprocess.run(["umount", str(disk)], check=True)
-        disk.rmdir()
+        shutil.rmtree(disk)  # below the mount lies the job's log, which the node wrote
 
 
 CANARY = "canary-5f1d0c7e9b"

@@ -32,10 +32,12 @@ _PORT_SNAPSHOT_S = 5.0
 _LOWEST_PORT = 10_000
 _STEP_START_S = 120.0
 _RELEASE_S = 40.0
+_HURRY_S = 10.0
+"""A controller or a node that is silent for longer does not hold up a release: the keeper ends the job."""
 _MANY = 16
 _RETRIED = re.compile(
     r"(?i)unable to contact slurm controller|socket timed out|zero bytes|unable to confirm allocation|"
-    r"job/step already completing|resource temporarily unavailable"
+    r"job/step already completing|resource temporarily unavailable|memory required by task is not available"
 )
 
 
@@ -195,7 +197,7 @@ class SlurmAllocation:
         for group in dict.fromkeys(self._groups.values()):
             count = sum(1 for other in self._groups.values() if other == group)
             argv = self._srun(group, [f"--nodes={count}"], ["/bin/sh", "-c", script, "sweep", self.mark])
-            words.append(self._commands.once(argv).out)
+            words.append(self._commands.once(argv, timeout_s=_HURRY_S).out)
         return "".join(words)
 
     def release(self) -> None:
@@ -211,8 +213,8 @@ class SlurmAllocation:
             self.sweep()
         self.watch.stop()
         self._heart.end()
-        self._commands.ask(["scancel", self.id], patience_s=2.0)
-        wait_for(self._job_gone, _RELEASE_S, 0.1)
+        if not self._commands.once(["scancel", self.id], timeout_s=_HURRY_S).transient:
+            wait_for(self._job_gone, _RELEASE_S, 0.1)
         self._heart.close()
         remove_state(self._state)
 

@@ -63,21 +63,25 @@ class SlurmCommands:
         self.patience_s = patience_s
         self._version: tuple[int, int] | None = None
 
-    def once(self, argv: Sequence[str]) -> Reply:
-        """Ask once. Raises ServemarkError (layer install) where Slurm's commands are not installed."""
+    def once(self, argv: Sequence[str], *, timeout_s: float | None = None) -> Reply:
+        """Ask once, for at most `timeout_s` (else the object's own).
+
+        Raises ServemarkError (layer install) where Slurm's commands are not installed.
+        """
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
         try:
             done = subprocess.run(
                 list(argv),
                 env=clean_env(),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=self.timeout_s,
+                timeout=timeout_s,
                 check=False,
             )
         except FileNotFoundError as error:
             raise ServemarkError("launch.slurm_missing", Layer.INSTALL, program=argv[0]) from error
         except subprocess.TimeoutExpired:
-            return Reply(_TIMEOUT_RC, "", f"{argv[0]}: no answer within {self.timeout_s:g} s")
+            return Reply(_TIMEOUT_RC, "", f"{argv[0]}: no answer within {timeout_s:g} s")
         except OSError as error:
             return Reply(_TIMEOUT_RC, "", f"{argv[0]}: {error.strerror}")
         return Reply(

@@ -130,7 +130,7 @@ class Watch:
         """Monotonic seconds since when the controller has not answered; None while it does."""
         self._completing_since: float | None = None
         self._wake = threading.Event()
-        self._done = False
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"slurm-{job_id}", daemon=True)
 
     def start(self) -> None:
@@ -143,7 +143,7 @@ class Watch:
 
     def stop(self) -> None:
         """End the thread; a question under way is not waited for longer than a few seconds."""
-        self._done = True
+        self._over.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(_JOIN_S)
@@ -155,7 +155,7 @@ class Watch:
             self.unreachable_since = self.unreachable_since or time.monotonic()
         else:
             self.unreachable_since = None
-            if self.lost is None and not self._done:
+            if self.lost is None and not self._over.is_set():
                 self.lost = end_words(self.commands, jobs, self.nodes, self.job_id) or self._stuck(jobs)
         return self.lost
 
@@ -172,16 +172,16 @@ class Watch:
     def _run(self) -> None:
         asker = threading.Thread(target=self._ask, name=f"slurm-ask-{self.job_id}", daemon=True)
         asker.start()
-        while not self._done:
+        while not self._over.is_set():
             self.heart.beat()
-            time.sleep(self.beat_s)
+            self._over.wait(self.beat_s)
 
     def _ask(self) -> None:
         """Apart from the beat: a controller that answers after half a minute must not stop the heart."""
-        while not self._done and self.lost is None:
+        while not self._over.is_set() and self.lost is None:
             self._wake.wait(_POLL_S)
             self._wake.clear()
-            if not self._done:
+            if not self._over.is_set():
                 self.look()
 
 
