@@ -19,8 +19,16 @@ from servemark.checks.model import Finding, Rule
 from servemark.checks.registry import all_rules
 from servemark.checks.rules.schema import CODES
 
-OTHER_READERS = {"architectures", "data_files", "gguf", "hardware", "model_files", "selector"}
-"""Modules that read no file of a suite."""
+OTHER_READERS = {
+    "architectures",
+    "cluster_launch",
+    "data_files",
+    "gguf",
+    "hardware",
+    "model_files",
+    "selector",
+}
+"""Modules that read no file of a suite, or only what the launcher takes from it."""
 ELSEWHERE = {
     *(
         "bad_json",
