@@ -125,7 +125,7 @@ class LocalAllocation:
                 grace_s=min(request.grace_s, 2.0),
                 remove_work_dir=owns,
             )
-        except BaseException:
+        except BaseException:  # also an interrupt must leave no folder behind
             if owns:
                 shutil.rmtree(request.work_dir, ignore_errors=True)
             raise

@@ -93,7 +93,7 @@ class Pool:
         worker.last[slot] = prompt
         try:
             yield worker, slot
-        except BaseException:
+        except BaseException:  # also a client that went away: what the slot holds is unknown then
             worker.last[slot] = ""
             raise
         finally:

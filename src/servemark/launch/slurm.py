@@ -82,7 +82,7 @@ class SlurmLauncher:
             running = self._await(request, job, heart, on_wait, cancelled)
             placed = self._placed(request, running)
             return self._allocation(job, placed)
-        except BaseException:
+        except BaseException:  # also an interrupt must not leave a job waiting
             heart.end()
             with contextlib.suppress(ServemarkError):
                 self.commands.ask(["scancel", job.job_id], patience_s=2.0)
@@ -130,7 +130,7 @@ class SlurmLauncher:
             Heartbeat(state / "beat").close()
             job_id = self._sbatch(argv, request)
             write_atomic(state / "job", job_id.encode("ascii"))
-        except BaseException:
+        except BaseException:  # no job, no state, whatever the cause
             remove_state(state)
             raise
         return _Job(job_id, state, mark)

@@ -117,7 +117,7 @@ class SlurmAllocation:
         )
         try:
             step_id, pid = await_step(worker, request, _STEP_START_S)
-        except BaseException:
+        except BaseException:  # also an interrupt must not leave srun behind
             worker.stop(0.5)
             raise
         step = SlurmStep(request, worker, self._commands, step_id, pid)

@@ -89,7 +89,7 @@ class LiveEngine:
                 fixed_port=self.request.port,
             )
             job = build_job(deployment, where, run_id=self.served_name, served_name=self.served_name)
-        except BaseException:
+        except BaseException:  # also an interrupt gives the nodes back
             allocation.release()
             raise
         self.served_name = job.served_name
