@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from servemark.base.errors import ServemarkError
 from servemark.base.files import disk_error, sha256_file
 from servemark.base.home import Home
 from servemark.evals.io import write_evals
 from servemark.launch.engines.protocol import EngineCounters, EngineIdentity
-from servemark.plan.points import Point
 from servemark.replay.outcome import ReplayOutcome
 from servemark.replay.record import RequestRecord
 from servemark.replay.records_io import read_records
@@ -23,14 +23,17 @@ from servemark.results.build import LoopFigures, RowInputs, build_row
 from servemark.results.replay_figures import replay_figures
 from servemark.results.row import ResultRow
 from servemark.results.serialize import encode_result, write_result
-from servemark.runs.deploy import LiveEngine
 from servemark.runs.folder import STEPS, RunFolder
 from servemark.runs.host import host_facts, package_versions, versions
 from servemark.runs.manifest import cache_state, declared, run_id, utc_now, workload_facts
-from servemark.runs.measure import Measured
-from servemark.runs.request import LineRequest
 from servemark.store.database import Store
 from servemark.traces.theory import TheoreticalHit
+
+if TYPE_CHECKING:
+    from servemark.plan.points import Point
+    from servemark.runs.deploy import LiveEngine
+    from servemark.runs.measure import Measured
+    from servemark.runs.request import LineRequest
 
 SAMPLE_S = 1.0
 HASHED = ("manifest.json", "requests.jsonl", "server_metrics.jsonl", "evals.json", "logs/engine.log")

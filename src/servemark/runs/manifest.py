@@ -6,12 +6,15 @@ import os
 import re
 import secrets
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from servemark.launch.engines.registry import FRAMEWORKS
-from servemark.plan.points import Point
 from servemark.runs.host import host_facts, package_versions, versions
-from servemark.runs.request import LineRequest
 from servemark.traces.describe import describe
+
+if TYPE_CHECKING:
+    from servemark.plan.points import Point
+    from servemark.runs.request import LineRequest
 
 
 def utc_now() -> str:
