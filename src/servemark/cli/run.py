@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -39,6 +38,8 @@ from servemark.cli.options import Finite, Verb, common
 @click.option("--no-report", is_flag=True, help="cli.run.option.no_report")
 @click.option("--dry-run", is_flag=True, help="cli.run.option.dry_run")
 @click.option("--script", is_flag=True, help="cli.run.option.script")
+@click.option("--render", type=click.Choice(["kubernetes"]), help="cli.run.option.render")
+@click.option("--namespace", metavar="NAME", help="cli.run.option.namespace")
 @click.option("--secret", "secrets", multiple=True, metavar="NAME", help="cli.run.option.secret")
 @click.option(
     "--secrets-file", type=click.Path(path_type=Path), metavar="FILE", help="cli.run.option.secrets_file"
@@ -56,6 +57,8 @@ def run(  # noqa: PLR0917 - one parameter an option
     no_report: bool,
     dry_run: bool,
     script: bool,
+    render: str | None,
+    namespace: str | None,
     secrets: tuple[str, ...],
     secrets_file: Path | None,
     home: str | None,
@@ -69,8 +72,9 @@ def run(  # noqa: PLR0917 - one parameter an option
     if trace is None and (sessions is not None or scale_lengths is not None):
         raise input_error("cli.run.only_with_trace")
     remember_environment()
-    if script:
-        click.echo(run_job.script_text(selector, port, secrets), nl=False)
+    if script or render is not None:
+        shown = run_job.script_text(selector, port, secrets) if script else None
+        click.echo(shown or run_job.kubernetes_text(selector, namespace, secrets), nl=False)
         return 0
     options = RunOptions(
         secret_env={} if dry_run or script else load_secrets(secrets, secrets_file),
@@ -94,8 +98,7 @@ def run(  # noqa: PLR0917 - one parameter an option
         click.echo(text("runs.not_stored", None, reason=outcome.store_error.what()), err=True)
     page = None if no_report or not outcome.done else run_job.make_report(outcome, where)
     if as_json:
-        for row in outcome.rows_json():
-            click.echo(json.dumps(row, ensure_ascii=False))
+        run_job.print_rows(outcome)
     else:
         run_job.print_outcome(outcome, page)
     if outcome.error is not None:

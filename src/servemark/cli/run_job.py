@@ -57,6 +57,12 @@ def make_report(outcome: LineOutcome, home: Home) -> Path | None:
     return path
 
 
+def print_rows(outcome: LineOutcome) -> None:
+    """Each row as one JSON object a line."""
+    for row in outcome.rows_json():
+        click.echo(json.dumps(row, ensure_ascii=False))
+
+
 def print_outcome(outcome: LineOutcome, page: Path | None) -> None:
     """The closing view on stdout: table, front, findings, then where everything lies."""
     console = Console()
@@ -120,6 +126,14 @@ def shown_steps(request: LineRequest) -> tuple[PlannedStep, ...]:
 def script_text(selector: str, port: int | None, secrets: Sequence[str]) -> str:
     """The deployment that a selector names as an sbatch script; names of secrets only. It needs no workload."""
     return script_of(choose(parse_selector(selector)).deployment, port, secrets)
+
+
+def kubernetes_text(selector: str, namespace: str | None, secrets: Sequence[str]) -> str:
+    """The deployment that a selector names as Kubernetes manifests; names of secrets only."""
+    from servemark.launch.kubernetes import kubernetes_manifests  # noqa: PLC0415 - rarely asked for
+
+    deployment = choose(parse_selector(selector)).deployment
+    return kubernetes_manifests(deployment, namespace=namespace, secrets=secrets)
 
 
 def _node_lines(request: LineRequest) -> list[str]:

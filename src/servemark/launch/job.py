@@ -101,6 +101,8 @@ class JobPlace:
     fixed_port: int | None = None
     model: str | None = None
     """The model as the nodes see it, when a cluster keeps it under another path."""
+    placed: tuple[Placed, ...] | None = None
+    """Where each worker goes, when that has been decided elsewhere."""
 
 
 def build_job(deployment: Deployment, where: JobPlace, *, run_id: str, served_name: str | None = None) -> Job:
@@ -110,7 +112,7 @@ def build_job(deployment: Deployment, where: JobPlace, *, run_id: str, served_na
     or service) for what cannot be rendered, and why.
     """
     check_environment(deployment)
-    placed = place(deployment, len(where.nodes))
+    placed = place(deployment, len(where.nodes)) if where.placed is None else where.placed
     ctx = JobContext(
         deployment=deployment,
         run_id=run_id,

@@ -48,6 +48,38 @@ def place(deployment: Deployment, available: int | None = None) -> tuple[Placed,
     return _Filling(deployment, deployment.gpus_per_node, booked).fill(roles)
 
 
+def place_apart(deployment: Deployment, per_node: int | None) -> tuple[Placed, ...]:
+    """Every worker on nodes of its own, numbered on from 0: for managers that place workers themselves.
+
+    `per_node` GPUs a node; None: a worker is one piece, however many GPUs it has. Raises ServemarkError (layer input)
+    when a worker's GPUs do not spread evenly.
+    """
+    found, node = [], 0
+    for name in ORDER:
+        for role in deployment.roles:
+            for index in range(role.workers if role.role == name else 0):
+                whole = max(1, -(-role.gpus // per_node)) if per_node else 1
+                each, odd = divmod(role.gpus, whole)
+                if odd:
+                    raise _uneven(role, per_node or 0)
+                shares = tuple(NodeShare(node + n, tuple(range(each))) for n in range(whole))
+                found.append(Placed(role, index, shares))
+                node += whole
+    return tuple(found)
+
+
+def _uneven(role: RoleSpec, per_node: int) -> ServemarkError:
+    return ServemarkError(
+        "launch.uneven_ranks",
+        Layer.INPUT,
+        exit_code=2,
+        where=str(role.at),
+        role=role.role,
+        gpus=role.gpus,
+        per_node=per_node,
+    )
+
+
 def nodes_of(placed: tuple[Placed, ...]) -> int:
     """Nodes that a placement uses."""
     return 1 + max((share.node for worker in placed for share in worker.shares), default=0)
@@ -118,15 +150,7 @@ class _Filling:
         whole = -(-role.gpus // self.per_node)
         each, odd = divmod(role.gpus, whole)
         if odd:
-            raise ServemarkError(
-                "launch.uneven_ranks",
-                Layer.INPUT,
-                exit_code=2,
-                where=str(role.at),
-                role=role.role,
-                gpus=role.gpus,
-                per_node=self.per_node,
-            )
+            raise _uneven(role, self.per_node)
         shares = tuple(NodeShare(self.node + n, tuple(range(each))) for n in range(whole))
         self._check(role, shares[-1].node)
         self.node, self.used = self.node + whole - 1, each if each < self.per_node else self.per_node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
@@ -160,6 +161,11 @@ def store_env(ctx: JobContext, rank: Rank) -> dict[str, str]:
     if ctx.bind == "loopback":
         env["MC_TCP_BIND_ADDRESS"] = rank.node.address
     return env
+
+
+def store_file(ctx: JobContext) -> dict[str, str]:
+    """The file that MOONCAKE_CONFIG_PATH names, where the recipe configures a store."""
+    return {} if ctx.store_config is None else {"mooncake.json": json.dumps(ctx.store_config, indent=1)}
 
 
 def store_settings(ctx: JobContext, where: str) -> dict[str, object]:

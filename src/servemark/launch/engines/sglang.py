@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from servemark.launch.engines.dynamo import dynamo_env
-from servemark.launch.engines.services import store_env
+from servemark.launch.engines.services import store_env, store_file
 from servemark.launch.engines.steps import JobContext, PlannedProcess, Probe, WorkerPlace, flags, url
 
 OWN = frozenset(
@@ -48,7 +48,9 @@ def worker(ctx: JobContext, place: WorkerPlace) -> list[PlannedProcess]:
             argv.append("--skip-server-warmup")  # its own warm-up asks a peer that is not there yet
         env = {**store_env(ctx, rank), **(dynamo_env(ctx, place, rank.node) if behind_dynamo else {})}
         probe = None if behind_dynamo or number else Probe(url(rank.node, port), "/health", ctx.served_name)
-        found.append(PlannedProcess((*argv, *rest), env, probe=probe, ignored=tuple(ignored)))
+        found.append(
+            PlannedProcess((*argv, *rest), env, store_file(ctx), probe=probe, ignored=tuple(ignored))
+        )
     return found
 
 

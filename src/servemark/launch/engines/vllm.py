@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from servemark.launch.engines.dynamo import dynamo_env, mode_flags
-from servemark.launch.engines.services import store_env
+from servemark.launch.engines.services import store_env, store_file
 from servemark.launch.engines.steps import JobContext, PlannedProcess, Probe, WorkerPlace, flags, url
 
 OWN = frozenset(
@@ -65,7 +65,7 @@ def worker(ctx: JobContext, place: WorkerPlace) -> list[PlannedProcess]:
             PlannedProcess(
                 argv=(*argv, *rest),
                 env=env,
-                files=_store_file(ctx),
+                files=store_file(ctx),
                 probe=None
                 if behind_dynamo or number
                 else Probe(url(rank.node, port), "/health", ctx.served_name),
@@ -129,7 +129,3 @@ def _transfer_env(ctx: JobContext, place: WorkerPlace, number: int) -> dict[str,
     if "MooncakeConnector" in names:
         env["VLLM_MOONCAKE_BOOTSTRAP_PORT"] = str(ctx.port(node))
     return env
-
-
-def _store_file(ctx: JobContext) -> dict[str, str]:
-    return {} if ctx.store_config is None else {"mooncake.json": json.dumps(ctx.store_config, indent=1)}
