@@ -48,13 +48,13 @@ def aggregated() -> Deployment:
     )
 
 
-def start(recipe: Deployment, folder: Path, work: Path | None = None) -> LiveJob:
+def start(recipe: Deployment, folder: Path, work: Path | None = None, budget_s: float = 60.0) -> LiveJob:
     """A started job on this host."""
     run_id = f"pd-test-{os.getpid()}-{next(NUMBERS)}"
     allocation = HostLauncher(gpus=0).allocate(AllocationRequest(run_id, (NodeGroup("all", 1),), 600, 1.0))
     where = JobPlace(allocation.nodes, allocation.free_ports, work or folder / "work", folder / "logs")
     live = LiveJob(
-        build_job(recipe, where, run_id=run_id, served_name=run_id), allocation, recipe.engine, 60.0
+        build_job(recipe, where, run_id=run_id, served_name=run_id), allocation, recipe.engine, budget_s
     )
     try:
         live.start()

@@ -185,6 +185,8 @@ def frontend_of(deployment: Deployment) -> str:
     else:
         chosen = given or "dynamo"
         known = {"dynamo", *(["trtllm_serve"] if engine == "trtllm" and not alone else [])}
+        if engine == "vllm" and deployment.role("prefill") and deployment.role("decode"):
+            known.add(llamacpp.PD_ROUTER)
         if alone and chosen in (engine, "trtllm_serve", "none"):
             return "none"
     if chosen is None or chosen not in known:
@@ -317,7 +319,7 @@ def _router(ctx: JobContext, rendered: list[tuple[WorkerPlace, PlannedProcess]])
     if ctx.frontend == "dynamo":
         return dynamo.frontend(ctx)
     makers = {
-        llamacpp.PD_ROUTER: llamacpp.router,
+        llamacpp.PD_ROUTER: vllm.router if ctx.deployment.engine == "vllm" else llamacpp.router,
         "sglang-router": sglang.router,
         "trtllm_serve": trtllm.router,
     }

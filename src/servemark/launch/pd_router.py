@@ -10,7 +10,7 @@ Run as a script: `python -P pd_router.py CONFIG`, CONFIG a JSON object (see `Set
 
 `usage.prompt_tokens_details.cached_tokens` is the prefill worker's figure: tokens that nobody computed for this
 request. The decode worker's own, all that was handed over, is beside it as `transferred_tokens`.
-It imports the standard library and aiohttp (a dependency of Mooncake's own client) only.
+It imports little beside aiohttp (a dependency of Mooncake's own client).
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import ClientError, web
 
-MAX_BODY = 64 << 20
-CONNECT_S = 5.0
-USAGE = b'"usage"'
+from servemark.launch.pd_http import CHAT, Front, SideError, common, serve_until_signal
 
 
 @dataclass(slots=True)
@@ -46,33 +44,6 @@ class Worker:
 
     def __post_init__(self) -> None:
         self.last, self.busy, self.used_s = [""] * self.slots, [False] * self.slots, [0.0] * self.slots
-
-
-class SideError(Exception):
-    """A side failed: `status` for the client, `side` names the instance and the step."""
-
-    def __init__(self, status: int, side: str, step: str, detail: str) -> None:
-        super().__init__(f"{side}: {step}: {detail}")
-        self.status, self.side, self.step, self.detail = status, side, step, detail
-
-    def body(self) -> dict[str, object]:
-        """As OpenAI's servers say errors."""
-        kind = "invalid_request_error" if self.status < 500 else f"{self.step}_failed"
-        return {"error": {"message": str(self), "type": kind, "code": self.status, "param": None}}
-
-
-def common(a: str, b: str) -> int:
-    """Characters at the beginning that two texts share."""
-    if a == b:
-        return len(a)
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[:middle] == b[:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 class Pool:
@@ -110,80 +81,28 @@ class Pool:
         )
 
 
-class Router:
+class Router(Front):
     """The handlers. `run` prefixes the keys of objects, so that several runs may share a store."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.prefill = Pool([Worker(**w) for w in config["prefill"]])
         self.decode = Pool([Worker(**w) for w in config["decode"]])
         self.run = str(config["run"])
-        self.idle_s = float(config["idle_s"])
         self.numbers = itertools.count()
-        self.counters: dict[str, float] = dict.fromkeys(
-            (
-                "requests",
-                "errors_prefill",
-                "errors_transfer",
-                "errors_decode",
-                "client_gone",
-                "prefill_seconds",
-                "transfer_seconds",
-                "transfer_bytes",
-                "save_seconds",
-                "put_seconds",
-                "get_seconds",
-                "restore_seconds",
-            ),
-            0.0,
+        counters = (
+            "prefill_seconds",
+            "transfer_seconds",
+            "transfer_bytes",
+            "save_seconds",
+            "put_seconds",
+            "get_seconds",
+            "restore_seconds",
         )
-        self.session: ClientSession
+        deployed = self.prefill.workers + self.decode.workers
+        super().__init__(deployed, self.decode.workers[0], float(config["idle_s"]), counters)
 
-    async def session_context(self, _: web.Application) -> AsyncIterator[None]:
-        """One session for the process; no total time-out, an answer may be long. Silence ends it."""
-        timeout = ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=self.idle_s)
-        async with ClientSession(
-            timeout=timeout, connector=TCPConnector(limit=0), trust_env=False
-        ) as session:
-            self.session = session
-            yield
-
-    async def ask(self, side: str, step: str, url: str, body: dict[str, Any]) -> dict[str, Any]:
-        """POST JSON, get a JSON object; SideError for anything else."""
-        try:
-            async with self.session.post(url, json=body) as reply:
-                data = await reply.read()
-                if reply.status != 200:
-                    status = reply.status if reply.status < 500 and step == "prefill" else 502
-                    raise SideError(status, side, step, data.decode("utf-8", "replace")[:500])
-                value = json.loads(data)
-        except (ClientError, OSError, TimeoutError, ValueError, RecursionError) as error:
-            raise SideError(502, side, step, f"{type(error).__name__}: {error}"[:300]) from error
-        if not isinstance(value, dict):
-            raise SideError(502, side, step, "the answer is no object")
-        return value
-
-    async def chat(self, request: web.Request) -> web.StreamResponse:
-        """POST /v1/chat/completions."""
-        self.counters["requests"] += 1
-        try:
-            body = json.loads(await request.read())
-            if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
-                raise ValueError("messages is no list")
-            prompt = json.dumps(body["messages"], ensure_ascii=False)
-        except (ValueError, RecursionError) as error:
-            return web.json_response(SideError(400, "router", "request", str(error)[:200]).body(), status=400)
-        try:
-            return await self._serve(request, body, prompt)
-        except SideError as error:
-            place = {"prefill": "prefill", "decode": "decode"}.get(error.step, "transfer")
-            self.counters[f"errors_{place}"] += 1
-            print(f"error: {error}", flush=True)
-            return web.json_response(error.body(), status=error.status)
-        except asyncio.CancelledError:
-            self.counters["client_gone"] += 1
-            raise
-
-    async def _serve(self, request: web.Request, body: dict[str, Any], prompt: str) -> web.StreamResponse:
+    async def serve(self, request: web.Request, body: dict[str, Any], prompt: str) -> web.StreamResponse:
+        """Prefill, save, store; fetch, restore, decode."""
         name = f"{self.run}-{next(self.numbers)}"
         begun = time.monotonic()
         async with self.prefill.take(prompt) as (worker, slot):
@@ -208,7 +127,8 @@ class Router:
                     await self.ask(worker.name, "drop", f"{worker.agent}/drop", {"file": name})
             self.counters["restore_seconds"] += time.monotonic() - before
             self.counters["transfer_seconds"] += time.monotonic() - done
-            return await self._decode(request, worker, slot, body, cached)
+            asked = {**body, "id_slot": slot, "cache_prompt": True}
+            return await self.pass_on(request, worker, asked, lambda: cached)
 
     async def _save(self, worker: Worker, slot: int, name: str) -> dict[str, Any]:
         """Slot -> file. The engine does not say why it cannot, so the room on its disk is told too."""
@@ -237,141 +157,17 @@ class Router:
             if k not in ("stream", "stream_options", "max_completion_tokens", "n")
         }
         asked |= {"max_tokens": 1, "id_slot": slot, "cache_prompt": True}
-        reply = await self.ask(worker.name, "prefill", f"{worker.url}/v1/chat/completions", asked)
+        reply = await self.ask(worker.name, "prefill", f"{worker.url}{CHAT}", asked)
         usage = reply.get("usage")
         details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
         cached = details.get("cached_tokens") if isinstance(details, dict) else None
         return cached if isinstance(cached, int) else None
 
-    async def _decode(
-        self, request: web.Request, worker: Worker, slot: int, body: dict[str, Any], cached: int | None
-    ) -> web.StreamResponse:
-        """Pass the answer on. Once it has begun, a failure can only be told inside the stream."""
-        asked = {**body, "id_slot": slot, "cache_prompt": True}
-        answer: web.StreamResponse | None = None
-        try:
-            async with self.session.post(f"{worker.url}/v1/chat/completions", json=asked) as reply:
-                if reply.status != 200:
-                    text = (await reply.read()).decode("utf-8", "replace")[:500]
-                    raise SideError(reply.status if reply.status < 500 else 502, worker.name, "decode", text)
-                kind = reply.headers.get("Content-Type", "application/json")
-                if "event-stream" not in kind:
-                    data = with_cached(await reply.read(), cached)
-                    return web.Response(body=data, headers={"Content-Type": kind})
-                answer = web.StreamResponse(headers={"Content-Type": kind, "Cache-Control": "no-cache"})
-                await answer.prepare(request)
-                rest = b""
-                async for chunk in reply.content.iter_any():
-                    # Whole lines go on at once; nobody can read a part of one.
-                    lines, newline, rest = (rest + chunk).rpartition(b"\n")
-                    if newline:
-                        await answer.write(with_cached_events(lines, cached) + newline)
-                if rest:
-                    await answer.write(rest)
-                await answer.write_eof()
-                return answer
-        except (ClientError, OSError, TimeoutError) as error:
-            if request.transport is None or request.transport.is_closing():
-                self.counters["client_gone"] += 1
-                raise
-            failed = SideError(502, worker.name, "decode", f"{type(error).__name__}: {error}"[:300])
-            if answer is None:
-                raise failed from error
-            self.counters["errors_decode"] += 1
-            print(f"error: {failed}", flush=True)
-            with contextlib.suppress(OSError, ClientError):
-                await answer.write(b"data: " + json.dumps(failed.body()).encode() + b"\n\n")
-            if request.transport is not None:
-                request.transport.close()  # no [DONE] and no proper end: the client must not take it for whole
-            return answer
-
-    async def health(self, _: web.Request) -> web.Response:
-        """200 when every worker answers its own /health."""
-        bad = []
-        for worker in self.prefill.workers + self.decode.workers:
-            try:
-                async with self.session.get(
-                    f"{worker.url}/health", timeout=ClientTimeout(total=2.0)
-                ) as reply:
-                    if reply.status != 200:
-                        bad.append(worker.name)
-            except (ClientError, OSError, TimeoutError):
-                bad.append(worker.name)
-        return web.json_response(
-            {"status": "ok" if not bad else "error", "bad": bad}, status=503 if bad else 200
-        )
-
-    async def models(self, _: web.Request) -> web.Response:
-        """The decode worker's list."""
-        worker = self.decode.workers[0]
-        try:
-            async with self.session.get(f"{worker.url}/v1/models", timeout=ClientTimeout(total=5.0)) as reply:
-                return web.Response(
-                    body=await reply.read(), status=reply.status, content_type="application/json"
-                )
-        except (ClientError, OSError, TimeoutError) as error:
-            failed = SideError(502, worker.name, "models", type(error).__name__)
-            return web.json_response(failed.body(), status=502)
-
-    async def metrics(self, _: web.Request) -> web.Response:
-        """Prometheus text."""
-        lines = [f"servemark_pd_{name}_total {value:.9g}" for name, value in self.counters.items()]
-        return web.Response(text="\n".join(lines) + "\n")
-
-
-def with_cached(data: bytes, cached: int | None) -> bytes:
-    """A JSON body whose usage tells the cached tokens of the prefill side; unchanged when it has no usage."""
-    try:
-        value = json.loads(data)
-        usage = value.get("usage")
-        details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
-    except (ValueError, AttributeError, RecursionError):
-        return data
-    if not isinstance(details, dict) or cached is None:
-        return data
-    details["transferred_tokens"] = details.get("cached_tokens")
-    details["cached_tokens"] = cached
-    return json.dumps(value, ensure_ascii=False).encode()
-
-
-def with_cached_events(whole: bytes, cached: int | None) -> bytes:
-    """The same for the lines of a stream of events; the very same bytes where none tells a usage."""
-    if USAGE not in whole:
-        return whole
-    lines = whole.split(b"\n")
-    for number, line in enumerate(lines):
-        if line.startswith(b"data: {") and USAGE in line:
-            lines[number] = b"data: " + with_cached(line[6:], cached)
-    return b"\n".join(lines)
-
-
-def application(config: dict[str, Any]) -> web.Application:
-    """The router as an aiohttp application."""
-    router = Router(config)
-    app = web.Application(client_max_size=MAX_BODY)
-    app.cleanup_ctx.append(router.session_context)
-    app.router.add_post("/v1/chat/completions", router.chat)
-    app.router.add_get("/health", router.health)
-    app.router.add_get("/v1/models", router.models)
-    app.router.add_get("/metrics", router.metrics)
-    return app
-
 
 def main() -> None:
     """Serve until a signal."""
     config = json.loads(sys.argv[1])
-    try:
-        web.run_app(
-            application(config),
-            host=config["host"],
-            port=config["port"],
-            access_log=None,
-            handler_cancellation=True,
-            shutdown_timeout=1.0,
-            print=lambda *_: print(f"servemark: routing on {config['host']}:{config['port']}", flush=True),
-        )
-    except OSError as error:
-        sys.exit(f"error: bind() failed on {config['host']}:{config['port']}: {error.strerror}")
+    serve_until_signal(Router(config), config)
 
 
 if __name__ == "__main__":

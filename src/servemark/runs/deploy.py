@@ -296,7 +296,7 @@ def check_deployment(request: LineRequest) -> None:
     if (
         deployment.frontend is not None
         and deployment.frontend.type == PD_ROUTER
-        and not is_installed("mooncake")
+        and not is_installed("aiohttp" if deployment.engine == "vllm" else "mooncake")
     ):
         raise ServemarkError("launch.store_not_installed", Layer.INSTALL)
     shown_job(request, Path("/nowhere"))

@@ -1,4 +1,4 @@
-"""vLLM: `vllm serve`, or `python3 -m dynamo.vllm` behind a Dynamo front end.
+"""vLLM: `vllm serve`, alone or behind our own P/D router, or `python3 -m dynamo.vllm` behind a Dynamo front end.
 
 Flags as vLLM's and Dynamo's own command-line references name them (vLLM 0.11 and later, Dynamo 1.x).
 """
@@ -6,11 +6,18 @@ Flags as vLLM's and Dynamo's own command-line references name them (vLLM 0.11 an
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
+from servemark.base.errors import input_error
 from servemark.launch.engines.dynamo import dynamo_env, mode_flags
 from servemark.launch.engines.services import store_env, store_file
 from servemark.launch.engines.steps import JobContext, PlannedProcess, Probe, WorkerPlace, flags, url
 
+PD_ROUTER = Path(__file__).resolve().parents[1] / "vllm_pd_router.py"
+"""A script of its own process; not imported here, since what it imports is heavy."""
+_BOOTSTRAP = "VLLM_MOONCAKE_BOOTSTRAP_PORT"
+_MOVERS = (("MooncakeConnector", "mooncake"), ("NixlConnector", "nixl"))
 OWN = frozenset(
     {
         "model",
@@ -127,5 +134,39 @@ def _transfer_env(ctx: JobContext, place: WorkerPlace, number: int) -> dict[str,
             "VLLM_NIXL_SIDE_CHANNEL_PORT": str(ctx.port(node)),
         }
     if "MooncakeConnector" in names:
-        env["VLLM_MOONCAKE_BOOTSTRAP_PORT"] = str(ctx.port(node))
+        env[_BOOTSTRAP] = str(ctx.port(node))
     return env
+
+
+def router(ctx: JobContext, workers: list[tuple[WorkerPlace, PlannedProcess]]) -> PlannedProcess:
+    """Our own P/D router on the head node. Raises ServemarkError (input) when no connector is named that it knows."""
+    port = ctx.front_port(ctx.head)
+    sides: dict[str, list[dict[str, object]]] = {"prefill": [], "decode": []}
+    for place, process in workers:
+        if process.probe is None:
+            continue
+        worker: dict[str, object] = {"name": place.name, "url": process.probe.base_url}
+        if place.role.role == "prefill" and _BOOTSTRAP in process.env:
+            worker["bootstrap"] = url(place.leader, int(process.env[_BOOTSTRAP]))
+        sides[place.role.role].append(worker)
+    used = {c.name for place, _ in workers for c in place.role.connectors}
+    if any(_connector(ctx, place) for place, _ in workers):
+        used.add("NixlConnector")
+    connector = next((short for name, short in _MOVERS if name in used), None)
+    if connector is None:
+        raise input_error(
+            "launch.pd_connector",
+            where=str(ctx.deployment.at),
+            known=", ".join(name for name, _ in _MOVERS),
+        )
+    config = {
+        "host": ctx.listen(ctx.head),
+        "port": port,
+        "connector": connector,
+        "idle_s": 4 * ctx.deployment.benchmark.idle_timeout_s,
+        **sides,
+    }
+    given = ctx.deployment.frontend
+    env = dict(given.env) if given is not None else {}
+    argv = (sys.executable, "-P", str(PD_ROUTER), json.dumps(config))
+    return PlannedProcess(argv, env, probe=Probe(url(ctx.head, port), "/health", ctx.served_name))
