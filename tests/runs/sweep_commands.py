@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,8 +24,7 @@ ENDS = {
     "bad": "exit 3",  # a deterministic failure
     "node": "exit 4",  # a failure that may pass
     "flaky": "[ $(wc -l < began-$n) -ge 2 ] && exit 0; exit 4",  # the second attempt goes well
-    "slow": "sleep 30; exit 0",
-    "deaf": "trap '' INT; sleep 30 & wait; wait; exit 0",
+    "slow": "sleep 30",
     "nap": "sleep 0.3; exit 0",
 }
 """How a point's command ends, after it has noted that it began; `n` is the point's number."""
@@ -37,21 +37,22 @@ class Commands:
     folder: Path
     held: list[str] = field(default_factory=list)
     """What `leftovers` answers."""
-    lines: int = 0
 
     def new_line_id(self, point: SweepPoint) -> str:
         """Any name."""
-        self.lines += 1
-        return f"line-{point.number}-{os.getpid()}-{self.lines}"
+        return f"line-{point.number}-{time.time_ns()}"
 
     def argv(self, work: Work) -> list[str]:
         """The points of a unit one after another; the first that fails ends it."""
         parts = [f"cd '{self.folder}'"]
         for point in work.points:
             end = ENDS[point.arm]
+            parts.append(f"n={point.number}; echo {work.line_id} >> began-$n")
+            # A shell notes a Ctrl-C only when its child has ended, so the long one takes its place.
             parts.append(
-                f"n={point.number}; echo {work.line_id} >> began-$n; "
-                f"( {end} ) || exit $?; echo {work.line_id} >> finished-$n"
+                f"exec {end}"
+                if point.arm == "slow"
+                else f"( {end} ) || exit $?; echo {work.line_id} >> finished-$n"
             )
         return ["/bin/sh", "-c", "; ".join(parts)]
 

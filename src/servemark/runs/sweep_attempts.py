@@ -153,14 +153,14 @@ class WriterLock:
         self._handle = handle
 
     @classmethod
-    def take(cls, folder: Path) -> WriterLock | None:
-        """None when another process has it. ServemarkError (layer home) when the folder cannot be written."""
+    def take(cls, folder: Path, patience_s: float = PATIENCE_S) -> WriterLock | None:
+        """None when another process has it and keeps it for `patience_s`. ServemarkError (layer home) when the folder cannot be written."""
         make_folder(folder)
         try:
             handle = os.open(folder / cls.NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise disk_error(error, folder / cls.NAME) from error
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         while not _take(handle, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 os.close(handle)

@@ -9,6 +9,7 @@ library. It stands alone: no import of servemark.
   started, and `exit CODE` or `signal NUMBER` when it has ended.
 - Output goes to FOLDER/out.log and FOLDER/err.log; stdin is empty.
 - SIGINT, SIGTERM or SIGHUP here: ARGV gets SIGINT, again for every further one, and SIGKILL after GRACE_S.
+- What ARGV leaves behind in its process group gets SIGTERM, and SIGKILL after some seconds, before its end is noted.
 - When this process is killed itself, ARGV gets SIGINT from the kernel (Linux).
 """
 
@@ -21,6 +22,8 @@ import sys
 import time
 
 _PR_SET_PDEATHSIG = 1
+_LEFT_BEHIND_S = 15.0
+"""The guards of engines, whose launcher was killed, stop these in an orderly way first."""
 _WATCHED = (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -38,13 +41,14 @@ def start_time(pid: int) -> str:
 def _become(parent: int, argv: list[str], folder: str) -> None:
     """In the forked child: never returns."""
     try:
+        os.setpgid(0, 0)
         if sys.platform.startswith("linux"):
             import ctypes  # noqa: PLC0415 - 3 ms that other systems need not pay
 
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGINT), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(125)
-        for number in _WATCHED:
+        for number in (*_WATCHED, signal.SIGPIPE, signal.SIGXFSZ):  # the interpreter ignores the last two
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for name, handle in (("out.log", 1), ("err.log", 2)):
@@ -78,6 +82,16 @@ def _wait(child: int, grace_s: float) -> int:
                 os.kill(child, signal.SIGINT)
 
 
+def _end_group(group: int) -> None:
+    """End what a child left behind in its process group; nearly always there is nothing."""
+    deadline = time.monotonic() + _LEFT_BEHIND_S
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGTERM)
+        while time.monotonic() < deadline + 1.0:
+            time.sleep(0.02)
+            os.killpg(group, 0 if time.monotonic() < deadline else signal.SIGKILL)
+
+
 def main(arguments: list[str]) -> int:
     """See the module's docstring for the arguments."""
     record, grace_s, folder, mark, *argv = arguments
@@ -91,6 +105,7 @@ def main(arguments: list[str]) -> int:
     if child == 0:
         _become(own, argv, folder)
     status = _wait(child, float(grace_s))
+    _end_group(child)
     word = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
     with contextlib.suppress(OSError):  # a full disk: then the run's own folder tells
         os.write(int(record), f"{word}\n".encode("ascii"))

@@ -231,7 +231,7 @@ class Control:
         """The sweep's lock when nobody has it; None when the one that has it has answered the request."""
         deadline = time.monotonic() + ANSWER_S
         while True:
-            lock = WriterLock.take(self.folder)
+            lock = WriterLock.take(self.folder, 0.0)
             if lock is not None:
                 return lock
             with SweepStore.open(self.home.sweeps) as store:

@@ -37,7 +37,7 @@ from servemark.store.sweeps import SweepStore
 SLOTS = "slots"
 _TICK_S = 0.2
 _JOBS_EVERY_S = 2.0
-_LEFTOVERS_AGAIN_S = 5.0
+_LEFTOVERS_AGAIN_S = 2.0
 _AT_ONCE = 64
 """Attempts started in one transaction, so that requests and signals are seen in between."""
 _OPEN = (PointState.WAITING, PointState.RUNNING)
