@@ -73,7 +73,9 @@ class Commands:
             path = self.folder / f"finished-{point.number}"
             done = path.exists() and work.line_id in path.read_text().split()
             found[point.number] = (
-                Outcome(run_id=f"{work.line_id}-c{point.concurrency}") if done else Outcome(None, failure, transient)
+                Outcome(run_id=f"{work.line_id}-c{point.concurrency}")
+                if done
+                else Outcome(None, failure, transient)
             )
         return found
 

@@ -197,7 +197,9 @@ def test_sweeps_share_the_slots_of_a_cluster_and_the_higher_priority_goes_first(
     control(tmp_path, low).resume()
     assert os.waitpid(pid, 0)[1] == 0
     assert states(tmp_path, low.sweep_id) == states(tmp_path, high.sweep_id) == "dd"
-    order = sorted((path.stat().st_mtime_ns, str(path.relative_to(tmp_path))) for path in tmp_path.rglob("began-*"))
+    order = sorted(
+        (path.stat().st_mtime_ns, str(path.relative_to(tmp_path))) for path in tmp_path.rglob("began-*")
+    )
     assert [name for _, name in order] == ["began-1", "high/began-1", "high/began-2", "began-2"]
 
 
@@ -309,7 +311,9 @@ def test_a_child_that_does_not_listen_is_killed_with_what_it_left(tmp_path: Path
     assert child.wait(20) == 0
     assert probe(tmp_path).exit == "signal 9"
     deadline = time.monotonic() + 5
-    while Path(f"/proc/{left[0]}").exists() and "Z" not in Path(f"/proc/{left[0]}/stat").read_text().split()[2]:
+    while (
+        Path(f"/proc/{left[0]}").exists() and "Z" not in Path(f"/proc/{left[0]}/stat").read_text().split()[2]
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 

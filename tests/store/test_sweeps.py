@@ -30,7 +30,15 @@ NOW = "2026-01-01T00:00:00Z"
 
 def sweep(name: str = "s1") -> SweepRow:
     """One with an option and an input."""
-    return SweepRow(name, NOW, None, SweepState.RUNNING, 3, {"canary": True}, {"/a.yaml": {"sha256": "0" * 64, "bytes": 7}})
+    return SweepRow(
+        name,
+        NOW,
+        None,
+        SweepState.RUNNING,
+        3,
+        {"canary": True},
+        {"/a.yaml": {"sha256": "0" * 64, "bytes": 7}},
+    )
 
 
 def point(number: int, state: PointState = PointState.WAITING) -> SweepPoint:
@@ -52,7 +60,9 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
         store.note_jobs("s1", 1, ("17", "18"))
         failed = point(1, PointState.FAILED)
         failed.failure = failure
-        store.end("s1", [AttemptEnd(1, AttemptState.FAILED, NOW, 2.5, "exit 1", (failed,), {1: (None, failure)})])
+        store.end(
+            "s1", [AttemptEnd(1, AttemptState.FAILED, NOW, 2.5, "exit 1", (failed,), {1: (None, failure)})]
+        )
     with SweepStore.open(tmp_path) as store:
         assert store.sweeps() == [sweep()]
         assert store.points("s1") == [failed, point(2)]

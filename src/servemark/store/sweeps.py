@@ -104,7 +104,7 @@ class SweepStore:
 
     def sweeps(self) -> list[SweepRow]:
         """Every sweep, the newest last."""
-        query = "SELECT * FROM sweep ORDER BY created_utc, sweep_id"
+        query = "SELECT * FROM sweep ORDER BY rowid"  # several may start within one second
         return [_sweep(row) for row in self._all(query)]
 
     def sweep(self, sweep_id: str) -> SweepRow | None:
