@@ -52,7 +52,7 @@ def check(value: object, schema: dict[str, object], where: str = "$") -> None:
         schema = kinds[0]
     if "enum" in schema:
         assert value in schema["enum"], where  # type: ignore[operator]
-    kind = {
+    kind: dict[str, type | tuple[type, ...]] = {
         "object": dict,
         "array": list,
         "string": str,

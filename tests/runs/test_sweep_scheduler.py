@@ -131,7 +131,7 @@ def test_cancel_stops_what_runs(tmp_path: Path) -> None:
     """Asked from outside; the waiting point never begins, and the sweep cannot be resumed."""
     sweep = make_sweep(tmp_path, ["ok", "slow", "ok"])
     outside = control(tmp_path, sweep)
-    thread = meanwhile(outside.cancel, lambda: (tmp_path / "began-2").exists())
+    thread = meanwhile(outside.cancel, (tmp_path / "began-2").exists)
     end = control(tmp_path, sweep).resume()
     thread.join()
     assert end.state is SweepState.CANCELLED

@@ -14,7 +14,7 @@ import click
 from servemark.base.home import Home
 from servemark.base.messages import text
 from servemark.base.printable import one_line
-from servemark.cli.text_table import columns_of, shortened, table
+from servemark.cli.text_table import columns_of, padded, shortened, table
 from servemark.runs.sweep_plan import SweepOptions
 from servemark.runs.sweep_status import SweepStatus, read_status, why
 from servemark.store.sweep_rows import PointState, SweepPoint, SweepRow
@@ -107,6 +107,9 @@ def table_lines(status: SweepStatus, columns: int, limit: int | None) -> list[tu
     points = _chosen(status.points, limit)
     heads = [text(f"cli.sweep.head.{name}") for name in ("point", "state", "tries", "started", "seconds")]
     rows = [_row(point, status) for point in points]
+    widest = max(columns_of(row[1]) for row in [heads, *rows])
+    for row in [heads, *rows]:
+        row[1] = padded(row[1], widest, left=True)  # so that the marks stand below each other
     drawn = table(heads, rows, columns)
     found: list[tuple[str, PointState | None]] = [(line, None) for line in drawn[:2]]
     for point, line in zip(points, drawn[2:], strict=True):

@@ -154,7 +154,8 @@ class WriterLock:
 
     @classmethod
     def take(cls, folder: Path, patience_s: float = PATIENCE_S) -> WriterLock | None:
-        """None when another process has it and keeps it for `patience_s`. ServemarkError (layer home) when the folder cannot be written."""
+        """None when another process has it and keeps it for `patience_s`. ServemarkError (layer home) when the
+        folder cannot be written."""
         make_folder(folder)
         try:
             handle = os.open(folder / cls.NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -65,8 +65,11 @@ class SweepStatus:
         for one in self.attempts:
             if one.state is AttemptState.RUNNING:
                 left += max(0.0, each * len(one.numbers) - self.elapsed_s(one))
+        rest = max(
+            (p.not_before_s - self.now_s + each for p in open_points), default=0.0
+        )  # one waits to be retried
         lanes = min(SweepOptions.of(self.sweep.options).max_parallel, len({p.unit for p in open_points}))
-        return left / max(1, lanes)
+        return max(left / max(1, lanes), rest if self.state == "running" else 0.0)
 
     def elapsed_s(self, one: SweepAttempt) -> float:
         """Seconds that an attempt has run."""
