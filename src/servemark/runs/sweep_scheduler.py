@@ -20,7 +20,7 @@ from servemark.runs.interrupts import Interrupts
 from servemark.runs.manifest import utc_now
 from servemark.runs.sweep_attempts import Probe, WriterLock, interrupt, probe, start, take_slot
 from servemark.runs.sweep_plan import PlanGuard, SweepOptions, failure_of
-from servemark.runs.sweep_runner import UnitRunner, Work
+from servemark.runs.sweep_runner import Outcome, UnitRunner, Work
 from servemark.runs.sweep_transitions import Wish, after, again, attempt_state, ended
 from servemark.store.sweep_rows import (
     AttemptEnd,
@@ -485,7 +485,9 @@ class Scheduler:
 
     def _not_started(self, one: _Live, failure: Failure) -> AttemptEnd:
         number = one.attempt.attempt
-        points = tuple(replace(point, state=PointState.FAILED, failure=failure) for point in one.work.points)
+        outcome = Outcome(failure=failure, transient=True)  # out of memory or of processes: it may pass
+        wish, now = self._wish(), time.time()
+        points = tuple(after(point, outcome, AttemptState.FAILED, wish, now) for point in one.work.points)
         outcomes: dict[int, tuple[str | None, Failure | None]] = {p.number: (None, failure) for p in points}
         return AttemptEnd(number, AttemptState.FAILED, utc_now(), 0.0, None, points, outcomes)
 
