@@ -200,76 +200,88 @@ def why(failure: Failure) -> str:
         return key
 
 
+_TEXT: dict[str, object] = {"type": "string"}
+_COUNT: dict[str, object] = {"type": "integer", "minimum": 0}
+_NUMBER: dict[str, object] = {"type": "number", "minimum": 0}
+_FLAG: dict[str, object] = {"type": "boolean"}
+
+
+def _or_null(kind: dict[str, object]) -> dict[str, object]:
+    return {"anyOf": [kind, {"type": "null"}]}
+
+
+def _closed(fields: dict[str, dict[str, object]]) -> dict[str, object]:
+    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+
+def _list_of(kind: dict[str, object]) -> dict[str, object]:
+    return {"type": "array", "items": kind}
+
+
+def _point_schema() -> dict[str, object]:
+    failure = _closed({"layer": _or_null(_TEXT), "key": _or_null(_TEXT), "what": _TEXT})
+    return _closed(
+        {
+            **dict.fromkeys(
+                ("number", "unit", "concurrency", "gpus", "attempts", "attempts_allowed"), _COUNT
+            ),
+            **dict.fromkeys(("selector", "point_id", "series_id", "arm", "topology", "cluster"), _TEXT),
+            "canary": _FLAG,
+            "recipe": _or_null(_TEXT),
+            "recipe_fingerprint": _or_null(_TEXT),
+            "state": {"enum": [str(state) for state in PointState]},
+            "attempt": _or_null(_COUNT),
+            "started_utc": _or_null(_TEXT),
+            "seconds": _or_null(_NUMBER),
+            "jobs": _list_of(_TEXT),
+            "not_before_utc": _or_null(_TEXT),
+            "run_id": _or_null(_TEXT),
+            "failure": _or_null(failure),
+        }
+    )
+
+
+def _attempt_schema() -> dict[str, object]:
+    return _closed(
+        {
+            "attempt": _COUNT,
+            "unit": _COUNT,
+            "line_id": _TEXT,
+            "state": {"enum": [str(state) for state in AttemptState]},
+            "started_utc": _TEXT,
+            "ended_utc": _or_null(_TEXT),
+            "seconds": _or_null(_NUMBER),
+            "exit": _or_null(_TEXT),
+            "jobs": _list_of(_TEXT),
+            "points": _list_of(_COUNT),
+        }
+    )
+
+
 def status_schema() -> dict[str, object]:
     """JSON Schema of `sweep status --json`."""
-    text: dict[str, object] = {"type": "string"}
-    count: dict[str, object] = {"type": "integer", "minimum": 0}
-    number: dict[str, object] = {"type": "number", "minimum": 0}
-    texts = {"type": "array", "items": text}
-
-    def or_null(kind: dict[str, object]) -> dict[str, object]:
-        return {"anyOf": [kind, {"type": "null"}]}
-
-    def closed(fields: dict[str, object]) -> dict[str, object]:
-        return {
-            "type": "object",
-            "properties": fields,
-            "required": list(fields),
-            "additionalProperties": False,
+    body = _closed(
+        {
+            "schema": {"const": SCHEMA},
+            "sweep_id": _TEXT,
+            "state": {"enum": list(SHOWN_STATES)},
+            "created_utc": _TEXT,
+            "ended_utc": _or_null(_TEXT),
+            "priority": {"type": "integer"},
+            "rehearsal": _FLAG,
+            "max_parallel": _COUNT,
+            "holder": _or_null(_closed({"host": _TEXT, "pid": _TEXT})),
+            "folder": _TEXT,
+            "total": _COUNT,
+            "counts": _closed({str(state): _COUNT for state in PointState}),
+            "seconds_per_point": _or_null(_NUMBER),
+            "eta_s": _or_null(_NUMBER),
+            "points": _list_of(_point_schema()),
+            "attempts": _list_of(_attempt_schema()),
         }
-
-    flag = {"type": "boolean"}
-    point = {
-        **dict.fromkeys(("number", "unit", "concurrency", "gpus", "attempts", "attempts_allowed"), count),
-        **dict.fromkeys(("selector", "point_id", "series_id", "arm", "topology", "cluster"), text),
-        "canary": flag,
-        "recipe": or_null(text),
-        "recipe_fingerprint": or_null(text),
-        "state": {"enum": [str(state) for state in PointState]},
-        "attempt": or_null(count),
-        "started_utc": or_null(text),
-        "seconds": or_null(number),
-        "jobs": texts,
-        "not_before_utc": or_null(text),
-        "run_id": or_null(text),
-        "failure": or_null(closed({"layer": or_null(text), "key": or_null(text), "what": text})),
-    }
-    attempt = {
-        "attempt": count,
-        "unit": count,
-        "line_id": text,
-        "state": {"enum": [str(state) for state in AttemptState]},
-        "started_utc": text,
-        "ended_utc": or_null(text),
-        "seconds": or_null(number),
-        "exit": or_null(text),
-        "jobs": texts,
-        "points": {"type": "array", "items": count},
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "servemark sweep status --json",
-        **closed(
-            {
-                "schema": {"const": SCHEMA},
-                "sweep_id": text,
-                "state": {"enum": list(SHOWN_STATES)},
-                "created_utc": text,
-                "ended_utc": or_null(text),
-                "priority": {"type": "integer"},
-                "rehearsal": flag,
-                "max_parallel": count,
-                "holder": or_null(closed({"host": text, "pid": text})),
-                "folder": text,
-                "total": count,
-                "counts": closed({str(state): count for state in PointState}),
-                "seconds_per_point": or_null(number),
-                "eta_s": or_null(number),
-                "points": {"type": "array", "items": closed(dict(point))},
-                "attempts": {"type": "array", "items": closed(dict(attempt))},
-            }
-        ),
-    }
+    )
+    title = "servemark sweep status --json"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **body}
 
 
 def _utc(seconds: float) -> str:
