@@ -14,7 +14,7 @@ import click
 from servemark.base.home import Home
 from servemark.base.messages import text
 from servemark.base.printable import one_line
-from servemark.cli.text_table import columns_of, padded, shortened, table
+from servemark.cli.text_table import columns_of, padded, table
 from servemark.runs.sweep_plan import SweepOptions
 from servemark.runs.sweep_status import SweepStatus, read_status, why
 from servemark.store.sweep_rows import PointState, SweepPoint, SweepRow
@@ -73,7 +73,7 @@ def head_lines(status: SweepStatus, columns: int) -> list[str]:
         f"{status.count(one)} {text(f'runs.sweep.point.{one}')}" for one in PointState if status.count(one)
     ]
     second = f"{'█' * full}{'░' * (cells - full)} {ended}/{total}  " + " · ".join(counts)
-    return [shortened(first, columns), shortened(second, columns), shortened(_left(status), columns)]
+    return [shortened_end(line, columns) for line in (first, second, _left(status))]
 
 
 def _left(status: SweepStatus) -> str:
