@@ -26,6 +26,9 @@ ENDS = {
     "flaky": "[ $(wc -l < began-$n) -ge 2 ] && exit 0; exit 4",  # the second attempt goes well
     "slow": "sleep 30",
     "nap": "sleep 0.3; exit 0",
+    "tick": "sleep 0.03; exit 0",
+    "gate": "while [ ! -e go ]; do sleep 0.02; done; exit 0",
+    "second": "while [ ! -e began-1 ]; do sleep 0.02; done; exit 3",
 }
 """How a point's command ends, after it has noted that it began; `n` is the point's number."""
 

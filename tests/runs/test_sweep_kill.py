@@ -18,13 +18,14 @@ from servemark.store.sweeps import SweepStore
 HELPER = Path(__file__).with_name("sweep_commands.py")
 MADE = runpy.run_path(str(HELPER))
 KILLS = 40
-POINTS = 260
+POINTS = 300
+"""With 0.03 s each and three at once, no machine is done before the last kill: 40 x 0.06 s x 100 points/s = 240."""
 
 
 def test_killed_forty_times_and_every_point_is_run_once(tmp_path: Path) -> None:
     """Each command counts its beginnings and its ends in files of its own; both must be one for every point."""
     random.seed(20261130)
-    sweep = MADE["make_sweep"](tmp_path, ["ok"] * POINTS, max_parallel=3)
+    sweep = MADE["make_sweep"](tmp_path, ["tick"] * POINTS, max_parallel=3)
     server = subprocess.Popen(
         [sys.executable, str(HELPER), str(tmp_path), sweep.sweep_id],
         stdin=subprocess.PIPE,
@@ -40,7 +41,7 @@ def test_killed_forty_times_and_every_point_is_run_once(tmp_path: Path) -> None:
             server.stdin.flush()
             pid = int(server.stdout.readline())
             if kills < KILLS:
-                time.sleep(random.uniform(0.0, 0.16))
+                time.sleep(random.uniform(0.0, 0.12))
                 os.kill(pid, signal.SIGKILL)
                 kills += 1
             assert server.stdout.readline() == "ended\n"

@@ -76,7 +76,7 @@ def test_keep_going_and_what_is_tried_again(tmp_path: Path) -> None:
 
 def test_fail_fast_stops_what_runs_and_gives_up_the_rest(tmp_path: Path) -> None:
     """The running one gets Ctrl-C and ends long before its thirty seconds; what waits never begins."""
-    sweep = make_sweep(tmp_path, ["slow", "bad", "ok", "ok"], fail_fast=True, max_parallel=2)
+    sweep = make_sweep(tmp_path, ["slow", "second", "ok", "ok"], fail_fast=True, max_parallel=2)
     begun = time.monotonic()
     end = control(tmp_path, sweep).resume()
     assert time.monotonic() - begun < 15
@@ -116,9 +116,14 @@ def test_no_more_at_once_than_allowed(tmp_path: Path) -> None:
 
 def test_pause_lets_what_runs_end_and_resume_goes_on(tmp_path: Path) -> None:
     """Asked from outside while the scheduler lives."""
-    sweep = make_sweep(tmp_path, ["nap", "ok", "ok"])
+    sweep = make_sweep(tmp_path, ["gate", "ok", "ok"])
     outside = control(tmp_path, sweep)
-    thread = meanwhile(outside.pause, lambda: lines(tmp_path, "began") == 1)
+
+    def pause() -> None:
+        outside.pause()
+        (tmp_path / "go").touch()
+
+    thread = meanwhile(pause, lambda: lines(tmp_path, "began") == 1)
     end = control(tmp_path, sweep).resume()
     thread.join()
     assert end.state is SweepState.PAUSED
@@ -179,9 +184,9 @@ def test_a_result_stands_when_a_further_attempt_fails(tmp_path: Path) -> None:
 
 
 def test_sweeps_share_the_slots_of_a_cluster_and_the_higher_priority_goes_first(tmp_path: Path) -> None:
-    """One slot: while a low sweep naps, a high one queues; the low one's second nap comes after all of the high."""
-    low = make_sweep(tmp_path, ["nap", "nap"], name="20260101-000000-sweep-0001")
-    high = make_sweep(tmp_path, ["nap", "nap"], name="20260101-000000-sweep-0002", priority=5)
+    """One slot: while the low sweep has it, the high one queues; the low one's second point comes after all of it."""
+    low = make_sweep(tmp_path, ["gate", "ok"], name="20260101-000000-sweep-0001")
+    high = make_sweep(tmp_path, ["nap", "ok"], name="20260101-000000-sweep-0002", priority=5)
     folder = tmp_path / "high"
     folder.mkdir()
     pid = os.fork()
@@ -194,7 +199,12 @@ def test_sweeps_share_the_slots_of_a_cluster_and_the_higher_priority_goes_first(
             code = 0
         finally:
             os._exit(code)
-    control(tmp_path, low).resume()
+
+    def open_gate(scheduler: Scheduler) -> None:
+        if scheduler.store.queue("local"):
+            (tmp_path / "go").touch()
+
+    control(tmp_path, low).resume(open_gate)
     assert os.waitpid(pid, 0)[1] == 0
     assert states(tmp_path, low.sweep_id) == states(tmp_path, high.sweep_id) == "dd"
     order = sorted(
@@ -251,6 +261,22 @@ def test_an_attempt_that_lives_on_is_waited_for(tmp_path: Path) -> None:
     assert (now.state, states(tmp_path)) == ("stopped", "rw")
     assert control(tmp_path, sweep, runner).resume().state is SweepState.DONE
     assert (lines(tmp_path, "began"), lines(tmp_path, "finished")) == (2, 2)
+
+
+def test_cancel_reaches_what_a_killed_launcher_left(tmp_path: Path) -> None:
+    """Nobody works on the sweep, its attempt lives: it is stopped, and nothing of it is left."""
+    sweep = make_sweep(tmp_path, ["slow", "ok"])
+    pid = os.fork()
+    if pid == 0:
+        control(tmp_path, sweep).resume()
+        os._exit(0)
+    while not (tmp_path / "began-1").exists():
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert control(tmp_path, sweep).cancel().state is SweepState.CANCELLED
+    assert states(tmp_path) == "cc"
+    assert not probe(Home(tmp_path).sweeps / sweep.sweep_id / "attempt-00001").alive
 
 
 def test_a_killed_attempt_is_lost_and_tried_again(tmp_path: Path) -> None:
