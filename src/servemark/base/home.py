@@ -40,6 +40,11 @@ class Home:
         return self.root / "store.sqlite"
 
     @property
+    def sweeps(self) -> Path:
+        """Sweeps: their states in one SQLite file, and one folder a sweep."""
+        return self.root / "sweeps"
+
+    @property
     def reports(self) -> Path:
         """Single-file HTML reports."""
         return self.root / "reports"

@@ -24,6 +24,7 @@ VERBS = {
     "fit": "servemark.cli.fit:fit",
     "preflight": "servemark.cli.preflight:preflight",
     "run": "servemark.cli.run:run",
+    "sweep": "servemark.cli.sweep:sweep",
     "replay": "servemark.cli.replay:replay",
     "runs": "servemark.cli.runs:runs",
     "show": "servemark.cli.show:show",

@@ -15,8 +15,6 @@ from servemark.base.errors import input_error
 from servemark.cli.options import Verb, common
 
 if TYPE_CHECKING:
-    from servemark.catalog.arms import SearchEntry
-    from servemark.catalog.deployment import Deployment
     from servemark.catalog.nodes import Problem
     from servemark.catalog.priorities import Priorities
     from servemark.catalog.suite import Suite
@@ -130,6 +128,7 @@ def _own(suite: Suite, problems: list[Problem], selection: Selection, asked: Ask
     from servemark.cli.plan_view import diagnostic, diagnostics_lines, in_order, plan_lines  # noqa: PLC0415
     from servemark.plan.strict import Wishes, plan_suite  # noqa: PLC0415
     from servemark.plan.summary import summarize  # noqa: PLC0415
+    from servemark.runs.scenario import planned_scenario  # noqa: PLC0415
 
     base = _base(suite, asked, problems)
     wishes = Wishes(
@@ -138,7 +137,7 @@ def _own(suite: Suite, problems: list[Problem], selection: Selection, asked: Ask
         canary=asked.canary,
         priorities=_priorities(suite, asked, problems),
         why=base.why if base is not None else None,
-        scenario_of=lambda entry, deployment: _scenario(suite, entry, deployment),
+        scenario_of=lambda entry, deployment: planned_scenario(suite, entry, deployment),
     )
     reading_failed = any(problem.severity == "error" for problem in problems)
     made = plan_suite(suite, wishes)
@@ -162,17 +161,6 @@ def _own(suite: Suite, problems: list[Problem], selection: Selection, asked: Ask
         for line in diagnostics_lines(problems):
             click.echo(line, err=True)
     return _exit_code(problems, reading_failed=reading_failed)
-
-
-def _scenario(suite: Suite, entry: SearchEntry, deployment: Deployment | None) -> dict[str, object]:
-    """What `run` would replay, so that a planned point and its run have one id; the suite's own word elsewhere."""
-    from servemark.plan.strict import plain_scenario  # noqa: PLC0415 - --help imports no room
-
-    if deployment is None or deployment.benchmark.workload is None:
-        return plain_scenario(entry, deployment)
-    from servemark.runs.request import suite_scenario  # noqa: PLC0415 - costs the client's imports
-
-    return suite_scenario(suite, deployment)
 
 
 def _exit_code(problems: list[Problem], *, reading_failed: bool) -> int:

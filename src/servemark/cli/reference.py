@@ -20,11 +20,16 @@ from servemark.cli.main import group
 from servemark.metrics.registry import METRICS
 from servemark.replay.records_io import records_schema
 from servemark.results.serialize import json_schema
+from servemark.runs.sweep_status import status_schema
 
 
 def pages() -> dict[str, str]:
     """Path below docs/ -> content, of every generated page."""
-    schemas = {"result.schema.json": json_schema(), "requests.schema.json": records_schema()}
+    schemas = {
+        "result.schema.json": json_schema(),
+        "requests.schema.json": records_schema(),
+        "sweep.schema.json": status_schema(),
+    }
     found = {name: json.dumps(each, indent=1, ensure_ascii=False) + "\n" for name, each in schemas.items()}
     for lang in LANGUAGES:
         set_language(lang)

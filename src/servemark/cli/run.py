@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -11,6 +12,13 @@ from servemark.base.errors import input_error
 from servemark.base.home import Home
 from servemark.base.messages import text
 from servemark.cli.options import Finite, Verb, common
+
+
+def line_id_option(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """An id made by a sweep; it names folders, so its letters are few."""
+    if value is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}", value):
+        raise input_error("cli.run.bad_line_id", id=value[:160])
+    return value
 
 
 @click.command(cls=Verb)
@@ -44,6 +52,7 @@ from servemark.cli.options import Finite, Verb, common
 @click.option(
     "--secrets-file", type=click.Path(path_type=Path), metavar="FILE", help="cli.run.option.secrets_file"
 )
+@click.option("--line-id", callback=line_id_option, hidden=True)
 @common
 def run(  # noqa: PLR0917 - one parameter an option
     selector: str,
@@ -61,6 +70,7 @@ def run(  # noqa: PLR0917 - one parameter an option
     namespace: str | None,
     secrets: tuple[str, ...],
     secrets_file: Path | None,
+    line_id: str | None,
     home: str | None,
     as_json: bool,
 ) -> int:
@@ -93,7 +103,7 @@ def run(  # noqa: PLR0917 - one parameter an option
         run_job.check(request)
         click.echo(run_job.dry_run_json(request) if as_json else run_job.dry_run_text(request))
         return 0
-    outcome = run_job.watch(request, where)
+    outcome = run_job.watch(request, where, line_id)
     if outcome.store_error is not None:
         click.echo(text("runs.not_stored", None, reason=outcome.store_error.what()), err=True)
     page = None if no_report or not outcome.done else run_job.make_report(outcome, where)

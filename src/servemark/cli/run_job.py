@@ -35,13 +35,13 @@ def check(request: LineRequest) -> None:
     check_deployment(request)
 
 
-def watch(request: LineRequest, home: Home) -> LineOutcome:
+def watch(request: LineRequest, home: Home, line_id: str | None = None) -> LineOutcome:
     """Run the line with a live view on stderr when that is a terminal, silently else."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        return run_line(request, home, SilentView())
+        return run_line(request, home, SilentView(), line_id)
     with LiveView(console) as view:
-        return run_line(request, home, view)
+        return run_line(request, home, view, line_id)
 
 
 def make_report(outcome: LineOutcome, home: Home) -> Path | None:

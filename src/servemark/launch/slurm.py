@@ -283,6 +283,19 @@ class SlurmLauncher:
             return ["slurmctld: ?"]
         return [f"job {job.job_id} {job.state} {job.nodes}".rstrip() for job in jobs]
 
+    def end_leftovers(self, run_id: str) -> list[str]:
+        """End every job of a run whose launcher is gone, by its id; returns those that Slurm still holds, in words.
+
+        Raises ServemarkError (layer allocation) when Slurm does not answer.
+        """
+        for job in self._jobs_named(job_name(run_id)) or ():
+            held = self.attach(job.job_id)
+            if held is not None:
+                held.release()
+            else:
+                self.commands.ask(["scancel", job.job_id], patience_s=2.0)
+        return self.leftovers(run_id)
+
     def _jobs_named(self, name: str) -> tuple[JobState, ...] | None:
         """Jobs of that name that have not ended; None when the controller does not answer."""
         reply = self.commands.once(

@@ -67,13 +67,14 @@ class _Line:
     theory: TheoreticalHit | None = None
 
 
-def run_line(request: LineRequest, home: Home, view: RunView) -> LineOutcome:
+def run_line(request: LineRequest, home: Home, view: RunView, line_id: str | None = None) -> LineOutcome:
     """Run all points of a line. Expected failures end up in the outcome and in the folders, never half-written.
+    `line_id`: an id that was made beforehand, by which somebody will look for the folders.
 
     Raises ServemarkError only when not even the first folder can be made.
     """
     check_deployment(request)
-    line_id = new_line_id(request.choice.arm.key)
+    line_id = line_id or new_line_id(request.choice.arm.key)
     line = _Line(request, home, view, LineOutcome(line_id), Interrupts())
     with contextlib.ExitStack() as stack:
         stack.enter_context(line.interrupts)

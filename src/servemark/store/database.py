@@ -83,10 +83,10 @@ class Store:
         if read_only:
             return cls(path, _connect_read_only(path), True)
         make_folder(path.parent)
-        connection = _connect(path, f"{path.absolute().as_uri()}?mode=rwc")
+        connection = connect(path, f"{path.absolute().as_uri()}?mode=rwc")
         try:
             with faults_of(path):
-                _use_wal(connection)
+                use_wal(connection)
                 migrate(connection, path)
         except BaseException:  # an open handle must not outlive the failure, which goes on
             connection.close()
@@ -282,7 +282,9 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _connect(path: Path, uri: str) -> sqlite3.Connection:
+def connect(path: Path, uri: str, synchronous: Literal["NORMAL", "FULL"] = "NORMAL") -> sqlite3.Connection:
+    """Open a file by its URI. With NORMAL a power cut may lose the last transactions of a WAL file, with FULL none;
+    neither harms the file. Raises ServemarkError (layer store)."""
     try:
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     except sqlite3.Error as error:
@@ -290,9 +292,7 @@ def _connect(path: Path, uri: str) -> sqlite3.Connection:
     try:
         with faults_of(path):
             connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute(
-                "PRAGMA synchronous = NORMAL"
-            )  # in WAL a power cut may lose the last rows, never the file
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:  # an open handle must not outlive the failure, which goes on
         connection.close()
@@ -300,7 +300,7 @@ def _connect(path: Path, uri: str) -> sqlite3.Connection:
     return connection
 
 
-def _use_wal(connection: sqlite3.Connection) -> None:
+def use_wal(connection: sqlite3.Connection) -> None:
     """Switch to write-ahead logging. The switch ignores the busy timeout, so two that open a new file at once
     would otherwise collide here."""
     deadline = time.monotonic() + BUSY_TIMEOUT_S
@@ -321,12 +321,12 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
         raise fault(path, "missing")
     uri = path.absolute().as_uri()
     try:
-        connection = _connect(path, f"{uri}?mode=ro")
+        connection = connect(path, f"{uri}?mode=ro")
     except ServemarkError as error:
         wal = path.with_name(path.name + "-wal")
         if error.key not in ("store.cannot_open", "store.read_only") or (wal.exists() and wal.stat().st_size):
             raise
-        connection = _connect(path, f"{uri}?mode=ro&immutable=1")
+        connection = connect(path, f"{uri}?mode=ro&immutable=1")
     try:
         with faults_of(path):
             have = check(connection, path, shipped())

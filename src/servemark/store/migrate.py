@@ -38,10 +38,10 @@ class Migration:
 
 
 @cache
-def shipped() -> tuple[Migration, ...]:
-    """The migrations that this servemark ships, numbered 1, 2, 3 ... without a gap."""
+def shipped(folder: str = "migrations") -> tuple[Migration, ...]:
+    """The migrations that this servemark ships in a folder of this room, numbered 1, 2, 3 ... without a gap."""
     found = []
-    for entry in resources.files("servemark.store").joinpath("migrations").iterdir():
+    for entry in resources.files("servemark.store").joinpath(folder).iterdir():
         match = _NAME.fullmatch(entry.name)
         if match:
             data = entry.read_bytes()
