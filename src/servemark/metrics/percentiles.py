@@ -9,8 +9,11 @@ literally true. Interpolating rules can name values that nobody saw.
 from __future__ import annotations
 
 import math
+from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain, repeat
 
 PERCENTILES = (50, 75, 90, 95, 99)
 
@@ -56,3 +59,18 @@ class Distribution:
         std = math.sqrt(math.fsum((v - mean) ** 2 for v in ordered) / (n - 1)) if n > 1 else None
         at = {q: ordered[rank(n, q)] for q in PERCENTILES}
         return cls(n, mean, std, ordered[0], ordered[-1], at[50], at[75], at[90], at[95], at[99])
+
+    @classmethod
+    def of_counted(cls, values: Sequence[float], counts: Sequence[int]) -> Distribution | None:
+        """Summarise values[i] taken counts[i] >= 1 times, distinct and ascending. Equal to the last digit to
+        `of` over the same values written out: both sums are correctly rounded, so their order is nothing."""
+        if not values:
+            return None
+        upto = array("Q", accumulate(counts))
+        n = upto[-1]
+        mean = math.fsum(chain.from_iterable(map(repeat, values, counts))) / n
+        squares = ((v - mean) ** 2 for v in values)
+        spread = math.fsum(chain.from_iterable(map(repeat, squares, counts)))
+        std = math.sqrt(spread / (n - 1)) if n > 1 else None
+        at = {q: values[bisect_right(upto, rank(n, q))] for q in PERCENTILES}
+        return cls(n, mean, std, values[0], values[-1], at[50], at[75], at[90], at[95], at[99])

@@ -25,15 +25,16 @@ from servemark.replay.outcome import ReplayOutcome
 from servemark.replay.processes import ProcessReplay
 from servemark.replay.profiles import SEMANTICS_ID, Profile
 from servemark.replay.progress import ProgressSnapshot
-from servemark.replay.records_io import RecordWriter, read_records
+from servemark.replay.records_io import RecordWriter
 from servemark.replay.run import ReplayPlan, replay
 from servemark.replay.shard_process import ShardJob
 from servemark.replay.stop import StopSignal
 from servemark.replay.target import Target
 from servemark.results.build import RowInputs, build_row
-from servemark.results.replay_figures import replay_figures
+from servemark.results.replay_figures import questions_of, replay_figures
 from servemark.results.row import ResultRow
 from servemark.results.serialize import write_result
+from servemark.results.summary_file import summarise_file
 from servemark.runs.collect import hashes, ingest, loop_figures
 from servemark.runs.folder import RunFolder
 from servemark.runs.host import host_facts, package_versions, versions
@@ -325,17 +326,16 @@ def _row(  # noqa: PLR0917 - all that a row is made from
     folder: RunFolder,
     facts: Watched,
 ) -> ResultRow:
-    records = [record for _, record in read_records(folder.file("requests.jsonl"))]
-    if not any(r.phase == "measured" and r.outcome == "ok" for r in records):
-        bad = next((r for r in reversed(records) if r.outcome != "ok"), None)
+    seen = summarise_file(folder.file("requests.jsonl"), questions_of(outcome, request.limits))
+    if not seen.ok:
+        ended, kind, detail = seen.last_bad or ("-", None, None)
         raise ServemarkError(
-            "runs.replay_none_answered", Layer.ENGINE, count=len(records),
-            outcome=bad.outcome if bad else "-", kind=(bad.error_kind if bad else None) or "-",
-            detail=((bad.error_detail if bad else None) or "-")[:200],
+            "runs.replay_none_answered", Layer.ENGINE, count=seen.records,
+            outcome=ended, kind=kind or "-", detail=(detail or "-")[:200],
         )  # fmt: skip
     figures = replay_figures(
-        outcome, records, mode="closed" if request.arrivals is None else "open",
-        profile=request.profile.name, options=request.options(), limits=request.limits,
+        outcome, seen, mode="closed" if request.arrivals is None else "open",
+        profile=request.profile.name, options=request.options(),
         validity=request.profile.validity,
     )  # fmt: skip
     theory = _theory(workload, request.profile.cache_bust)
@@ -350,8 +350,8 @@ def _row(  # noqa: PLR0917 - all that a row is made from
             observed={"host": host_facts(), "packages": package_versions(), "text_lengths": facts.lengths},
             workload=describe(workload),
             cache_state={"kind": "marked", "marker_scope": request.profile.cache_bust},
-            asked_model=request.target.model, gpus_deployed=request.gpus, planned_requests=outcome.planned, records=records,
-            loop=loop_figures(outcome, records, None),
+            asked_model=request.target.model, gpus_deployed=request.gpus, planned_requests=outcome.planned, seen=seen,
+            loop=loop_figures(outcome, seen, None),
             theoretical=theory.tokens if theory and whole else None,
             theoretical_blocks=theory.blocks if theory and whole else None,
             counters_before=facts.before, counters_after=facts.after,
