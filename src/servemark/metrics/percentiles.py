@@ -33,6 +33,19 @@ def percentile(values: Sequence[float], q: float) -> float | None:
     return sorted(values)[rank(len(values), q)]
 
 
+def _sum_of_counted(values: Sequence[float], counts: Sequence[int]) -> float:
+    """values[i] * counts[i] summed and rounded once. A product of 53 and 26 bits does not fit a float, so each value
+    is split into two of at most 26 bits (Veltkamp 1968), whose products are exact."""
+    if values and (max(counts) >= 2**26 or max(map(abs, values)) > 1e290):
+        return math.fsum(chain.from_iterable(map(repeat, values, counts)))
+    parts: list[float] = []
+    for value, count in zip(values, counts, strict=True):
+        wide = value * 134217729.0  # 2^27 + 1
+        high = wide - (wide - value)
+        parts += (high * count, (value - high) * count)
+    return math.fsum(parts)
+
+
 @dataclass(frozen=True, slots=True)
 class Distribution:
     """Summary of n >= 1 measured values, all in the unit of their metric. `std` is the sample's (n - 1)."""
@@ -68,9 +81,8 @@ class Distribution:
             return None
         upto = array("Q", accumulate(counts))
         n = upto[-1]
-        mean = math.fsum(chain.from_iterable(map(repeat, values, counts))) / n
-        squares = ((v - mean) ** 2 for v in values)
-        spread = math.fsum(chain.from_iterable(map(repeat, squares, counts)))
+        mean = _sum_of_counted(values, counts) / n
+        spread = _sum_of_counted([(v - mean) ** 2 for v in values], counts)
         std = math.sqrt(spread / (n - 1)) if n > 1 else None
         at = {q: values[bisect_right(upto, rank(n, q))] for q in PERCENTILES}
         return cls(n, mean, std, values[0], values[-1], at[50], at[75], at[90], at[95], at[99])

@@ -99,9 +99,13 @@ def meets(record: RequestRecord, limits: Mapping[str, float]) -> bool:
     if record.outcome != "ok":
         return False
     for metric, limit in limits.items():
-        values = VALUES[metric](record)
-        if not values and metric in ("tpot_s", "itl_s", "chunk_gap_s") and (record.output_tokens or 0) <= 1:
+        value = SINGLE[metric](record) if metric in SINGLE else max(SEVERAL[metric](record), default=None)
+        if (
+            value is None
+            and metric in ("tpot_s", "itl_s", "chunk_gap_s")
+            and (record.output_tokens or 0) <= 1
+        ):
             continue
-        if not values or max(values) > limit:
+        if value is None or value > limit:
             return False
     return True

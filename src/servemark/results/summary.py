@@ -87,22 +87,19 @@ class Inside:
     def add(self, record: RequestRecord) -> None:
         """One more measured request."""
         times = record.chunk_s
-        if not times or times[-1] < self.start_s or times[0] > self.end_s:
-            return
-        whole = self.start_s <= times[0] and times[-1] <= self.end_s
-        inside = [whole or self.start_s <= at <= self.end_s for at in times]
-        seen = sum(inside)
-        if not seen:
+        first, end = bisect_left(times, self.start_s), bisect_right(times, self.end_s)
+        seen = end - first
+        if seen < 1:
             return
         if record.chunk_tokens is not None:
-            self.output += sum(n for n, counts in zip(record.chunk_tokens, inside, strict=True) if counts)
+            self.output += sum(record.chunk_tokens[first:end])
         elif record.output_tokens is None or record.outcome != "ok":
             self.output += seen
-        elif whole:
+        elif seen == len(times):
             self.output += record.output_tokens
         else:
-            self.shares.append(record.output_tokens * seen / len(inside))
-        if inside[0]:
+            self.shares.append(record.output_tokens * seen / len(times))
+        if first == 0:
             known = record.input_tokens
             self.inputs.add(record.expected_input_tokens if known is None else known)
 
