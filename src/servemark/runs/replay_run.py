@@ -43,14 +43,12 @@ from servemark.runs.server_questions import NoAnswerError, Server
 from servemark.traces.describe import describe
 from servemark.traces.open import TraceOptions, open_workload
 from servemark.traces.text import TextMaker, build_word_table, candidate_words
-from servemark.traces.theory import TheoreticalHit, theoretical_hit
+from servemark.traces.theory import theoretical_hit
 from servemark.traces.tokenizers import file_tokenizer
 from servemark.traces.types import CacheBust, Workload
 
 SUITE = "replay"
 TEXT_SEED = "servemark"
-THEORY_REQUESTS = 2000
-"""Prompts of a long trace are read block by block: beyond so many the hit would take longer to work out than to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +157,8 @@ def run_replay(
     identity = _identity(request, workload)
     name = run_id(line_id, request.concurrency)
     started = utc_now()
-    manifest = _manifest(request, workload, identity, line_id, name, started)
+    described = describe(workload)  # reads every session: once is enough
+    manifest = _manifest(request, workload, described, identity, line_id, name, started)
     stop = StopSignal()
     with RunFolder.create(home.runs / name, manifest) as folder, _Signals(stop):
         try:
@@ -170,7 +169,7 @@ def run_replay(
             after = server.counters() if before and before[0] is not None else None
             facts = Watched(started, begun, lengths, before[0] if before else None, after)
             folder.release_reserve()
-            row = _row(request, workload, identity, manifest, outcome, folder, facts)
+            row = _row(request, workload, described, identity, manifest, outcome, folder, facts)
         except ServemarkError as error:
             folder.fail(error, utc_now())
             raise
@@ -259,11 +258,6 @@ def _replayed(  # noqa: PLR0917 - all that one replay needs
         merge_records(parts, records)
 
 
-def _theory(workload: Workload, bust: CacheBust) -> TheoreticalHit | None:
-    """The hit of an infinite cache; None for workloads whose prompts are too many to walk through."""
-    return theoretical_hit(workload, bust) if workload.requests <= THEORY_REQUESTS else None
-
-
 def _identity(request: ReplayRequest, workload: Workload) -> dict[str, object]:
     return {
         "kind": "replay",
@@ -280,6 +274,7 @@ def _declared(request: ReplayRequest) -> dict[str, object]:
 def _manifest(  # noqa: PLR0917 - written once
     request: ReplayRequest,
     workload: Workload,
+    described: dict[str, object],
     identity: dict[str, object],
     line_id: str,
     name: str,
@@ -297,7 +292,7 @@ def _manifest(  # noqa: PLR0917 - written once
         "series_id": content_hash({k: v for k, v in identity.items() if k != "urls"}, 16),
         "identity": identity,
         "declared": _declared(request),
-        "workload": describe(workload),
+        "workload": described,
         "cache_state": {"kind": "marked", "marker_scope": request.profile.cache_bust},
         "expected": {
             "requests": workload.requests
@@ -320,6 +315,7 @@ def _manifest(  # noqa: PLR0917 - written once
 def _row(  # noqa: PLR0917 - all that a row is made from
     request: ReplayRequest,
     workload: Workload,
+    described: dict[str, object],
     identity: dict[str, object],
     manifest: dict[str, object],
     outcome: ReplayOutcome,
@@ -338,8 +334,8 @@ def _row(  # noqa: PLR0917 - all that a row is made from
         profile=request.profile.name, options=request.options(),
         validity=request.profile.validity,
     )  # fmt: skip
-    theory = _theory(workload, request.profile.cache_bust)
     whole = request.profile.duration_s is None and request.max_requests is None
+    theory = theoretical_hit(workload, request.profile.cache_bust) if whole else None
     row = build_row(
         RowInputs(
             run_id=str(manifest["run_id"]), line_id=str(manifest["line_id"]),
@@ -348,12 +344,12 @@ def _row(  # noqa: PLR0917 - all that a row is made from
             started_utc=facts.started_utc, finished_utc=utc_now(), identity=identity,
             declared=_declared(request),
             observed={"host": host_facts(), "packages": package_versions(), "text_lengths": facts.lengths},
-            workload=describe(workload),
+            workload=described,
             cache_state={"kind": "marked", "marker_scope": request.profile.cache_bust},
             asked_model=request.target.model, gpus_deployed=request.gpus, planned_requests=outcome.planned, seen=seen,
             loop=loop_figures(outcome, seen, None),
-            theoretical=theory.tokens if theory and whole else None,
-            theoretical_blocks=theory.blocks if theory and whole else None,
+            theoretical=theory.tokens if theory else None,
+            theoretical_blocks=theory.blocks if theory else None,
             counters_before=facts.before, counters_after=facts.after,
             phases_s={"replay": outcome.window_s, "warmup": max(0.0, time.monotonic() - facts.begun - outcome.window_s)},
             files=hashes(folder), versions=versions(),
