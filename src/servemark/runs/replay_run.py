@@ -45,7 +45,7 @@ from servemark.traces.open import TraceOptions, open_workload
 from servemark.traces.text import TextMaker, build_word_table, candidate_words
 from servemark.traces.theory import theoretical_hit
 from servemark.traces.tokenizers import file_tokenizer
-from servemark.traces.types import CacheBust, Workload
+from servemark.traces.types import Workload
 
 SUITE = "replay"
 TEXT_SEED = "servemark"
