@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ MOONCAKE = [
     {"timestamp": 1000 * i, "input_length": 600 + 512 * i, "output_length": 5, "hash_ids": list(range(2 + i))}
     for i in range(5)
 ]
-FILES = {
+FILES: dict[str, list[Any]] = {
     "weka": [WEKA],
     "mooncake": MOONCAKE,
     "sharegpt": [
