@@ -183,8 +183,10 @@ def _load(job: HarnessJob, line: _Line) -> None:
     if profile.duration_s is not None:
         line.add("--benchmark-duration", profile.duration_s)
         line.add("--benchmark-grace-period", profile.grace_s)
-    if count is None and profile.duration_s is None and job.trace_format == "weka":
-        line.refused.append("a trace replayed once (give --duration or --requests)")
+    if job.trace_format == "weka" and profile.name == "plain":
+        line.refused.append(
+            "a weka trace with --profile plain (without a scenario its replay was not seen to end)"
+        )
     if job.processes is not None:
         line.add("--workers-max", job.processes)
 
