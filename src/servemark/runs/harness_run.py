@@ -60,7 +60,7 @@ def find_program(harness: str, given: Path | None) -> str:
     found = shutil.which(harness) if given is None else None
     if found is None:
         where = "PATH" if given is None else str(given)
-        raise ServemarkError("runs.harness_missing", Layer.INSTALL, harness=harness, where=where)
+        raise ServemarkError("runs.harness_missing", Layer.INSTALL, harness=harness, place=where)
     return found
 
 
