@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
+import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from servemark.replay.harness import HarnessJob
 from servemark.replay.profiles import find_profile
 from servemark.replay.stop import StopSignal
 from servemark.replay.target import Target
-from servemark.runs.harness_run import find_program, program_version, run_harness
+from servemark.runs.harness_run import find_program, run_harness
 from servemark.traces.random_lengths import parse_spec
 
 SCRIPT = """#!/bin/sh
@@ -74,8 +77,39 @@ def test_a_missing_program(tmp_path: Path) -> None:
     assert "aiperf" in caught.value.what()
 
 
-def test_the_real_one_says_its_version() -> None:
-    found = shutil.which("aiperf")
-    if found is None:
-        pytest.skip("aiperf is not installed on PATH")
-    assert program_version(found)[0].isdigit()
+def test_the_real_one(tmp_path: Path) -> None:
+    """AIPerf on the fake server in C, which sends the first token after 50 ms: all requests answered, TTFT above it."""
+    aiperf, cc = shutil.which("aiperf"), shutil.which("cc")
+    if aiperf is None or cc is None:
+        pytest.skip("aiperf or a C compiler is not on PATH")
+    tokenizers = pytest.importorskip("tokenizers", reason="the extra `tokenizer` is not installed")
+    source = Path(__file__).resolve().parents[2] / "benchmarks" / "replay" / "fakesse" / "fakesse.c"
+    subprocess.run(
+        [cc, "-O2", "-o", str(tmp_path / "fakesse"), str(source), "-lm"], check=True, capture_output=True
+    )
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, show_progress=False, initial_alphabet=alphabet)
+    made.train_from_iterator(["some words of a text"], trainer)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    (tmp_path / "tok").mkdir()
+    made.save(str(tmp_path / "tok" / "tokenizer.json"))
+    (tmp_path / "tok" / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        [str(tmp_path / "fakesse"), "--port", str(port), "--ttft-ms", "50", "--tokens", "5"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        asked = replace(job(), target=Target(f"http://127.0.0.1:{port}", "fake"), tokenizer=tmp_path / "tok")
+        result = run_harness(asked, None, None, Path(aiperf), Home(tmp_path / "home"), StopSignal())
+    finally:
+        server.kill()
+        server.wait()
+    assert result.summary is not None
+    assert (result.summary.ok, result.summary.errors, result.summary.complete) == (3, 0, True)
+    assert result.summary.latencies["ttft_s"]["p50"] >= 0.05
+    assert result.version[0].isdigit()

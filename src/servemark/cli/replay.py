@@ -126,20 +126,29 @@ def replay(  # noqa: PLR0917 - one parameter an option
         limits=_limits(slo),
         command=("servemark", *sys.argv[1:]),
     )
+    asked = (client, client_path, processes, cache_bust is not None, idle_timeout != 60.0)
     if client != "servemark":
-        asked = (client, client_path, processes, cache_bust is not None, idle_timeout != 60.0)
         return _other_client(request, asked, Home.resolve(home), side_by_side, dry_run, as_json)
-    if client_path is not None or side_by_side:
-        raise input_error("cli.replay.only_with_client")
+    _only_with_client(client_path, side_by_side)
     if dry_run:
         from servemark.traces.describe import describe  # noqa: PLC0415
         from servemark.traces.open import open_workload  # noqa: PLC0415
 
-        facts = {"urls": list(urls), "model": request.target.model, "options": request.options()}
-        facts["workload"] = describe(open_workload(workload, request.trace))
+        plan = describe(open_workload(workload, request.trace))
+        facts = {
+            "urls": list(urls),
+            "model": request.target.model,
+            "options": request.options(),
+            "workload": plan,
+        }
         click.echo(json.dumps(facts, ensure_ascii=False, indent=None if as_json else 1))
         return 0
     return _run(request, Home.resolve(home), as_json)
+
+
+def _only_with_client(path: Path | None, side_by_side: bool) -> None:
+    if path is not None or side_by_side:
+        raise input_error("cli.replay.only_with_client")
 
 
 def _other_client(  # noqa: PLR0917 - one parameter an option
