@@ -131,19 +131,20 @@ def replay(  # noqa: PLR0917 - one parameter an option
         return _other_client(request, asked, Home.resolve(home), side_by_side, dry_run, as_json)
     _only_with_client(client_path, side_by_side)
     if dry_run:
-        from servemark.traces.describe import describe  # noqa: PLC0415
-        from servemark.traces.open import open_workload  # noqa: PLC0415
-
-        plan = describe(open_workload(workload, request.trace))
-        facts = {
-            "urls": list(urls),
-            "model": request.target.model,
-            "options": request.options(),
-            "workload": plan,
-        }
-        click.echo(json.dumps(facts, ensure_ascii=False, indent=None if as_json else 1))
-        return 0
+        return _dry_run(request, as_json)
     return _run(request, Home.resolve(home), as_json)
+
+
+def _dry_run(request: ReplayRequest, as_json: bool) -> int:
+    """What would be sent, as JSON."""
+    from servemark.traces.describe import describe  # noqa: PLC0415
+    from servemark.traces.open import open_workload  # noqa: PLC0415
+
+    target = request.target
+    facts = {"urls": list(target.urls), "model": target.model, "options": request.options()}
+    facts["workload"] = describe(open_workload(request.spec, request.trace))
+    click.echo(json.dumps(facts, ensure_ascii=False, indent=None if as_json else 1))
+    return 0
 
 
 def _only_with_client(path: Path | None, side_by_side: bool) -> None:
