@@ -35,6 +35,13 @@ ALL = (
 largest = max(max(t.input_tokens or 0 for t in s.turns) for s in w.sessions)
 """
 )
+THEORY = (
+    READY
+    + """
+from servemark.traces.theory import theoretical_hit
+assert 0.9 < (theoretical_hit(w, "session").tokens or 0) < 1
+"""
+)
 PEER = """
 import json, pathlib, sys
 for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):
@@ -89,7 +96,7 @@ def main() -> int:
         if options.make:
             make(folder, options.make)
         found: dict[str, dict[str, float]] = {}
-        for name, code in (("ready", READY), ("all read", ALL), ("json.loads", PEER)):
+        for name, code in (("ready", READY), ("all read", ALL), ("hit", THEORY), ("json.loads", PEER)):
             values = [measured(code, folder) for _ in range(options.rounds)]
             found[name] = {
                 "s": statistics.median(v[0] for v in values),

@@ -22,6 +22,7 @@ from servemark.launch.engines.protocol import EngineCounters
 from servemark.replay.record import RequestRecord
 from servemark.results.build import LoopFigures, RowInputs, build_row
 from servemark.results.serialize import encode_result
+from servemark.results.summary import summarise
 
 CONCURRENCIES = (1, 2, 4)
 LINE = "20261130-010000-smollm2-cpu-1a2b"
@@ -249,7 +250,7 @@ def make_point(
             cache_state={"kind": "marked", "marker_scope": "session"},
             gpus_deployed=0,
             planned_requests=sessions * turns,
-            records=records,
+            seen=summarise(records),
             loop=LoopFigures(
                 0.21, sum(len(r.chunk_s) for r in records), loop_lag_p50_s=0.0001, loop_lag_p99_s=0.0012
             ),

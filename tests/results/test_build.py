@@ -13,6 +13,7 @@ from servemark.replay.record import RequestRecord
 from servemark.results.build import LoopFigures, RowInputs, build_row, engine_cache_share
 from servemark.results.row import ResultRow
 from servemark.results.serialize import encode_result
+from servemark.results.summary import summarise
 
 
 def a_record(name: str, start: float, **changed: Any) -> RequestRecord:  # noqa: ANN401 - any field
@@ -75,7 +76,7 @@ def inputs(*records: RequestRecord, **changed: Any) -> RowInputs:  # noqa: ANN40
         "cache_state": {"kind": "cold"},
         "gpus_deployed": 0,
         "planned_requests": len(records),
-        "records": records,
+        "seen": summarise(records),
         "loop": LoopFigures(cpu_s=0.01, chunks=10, loop_lag_p50_s=0.0001, loop_lag_p99_s=0.001),
     }
     return RowInputs(**base | changed)

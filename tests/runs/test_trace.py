@@ -40,3 +40,29 @@ def test_engine_hit_is_the_theoretical_one(
     else:
         assert cache["usage"] > 0.3
     assert row["cache_state"]["kind"] == ("cold" if bust == "none" else "marked")
+
+
+@pytest.mark.engine
+def test_a_slice_of_an_agentic_trace(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    """Sessions of `trace make` cut to their first requests, lengths x 0.01: every request answered, and the engine
+    gives back what an infinite cache would, within 3 points."""
+    made = tmp_path / "made.jsonl"
+    process = start("trace", "make", str(made), "--sessions", "2", "--seed", "3", "--think-scale", "0.001")
+    assert process.wait(60) == 0
+    cut = tmp_path / "cut.jsonl"
+    with cut.open("w") as stream:
+        for line in made.read_text().splitlines():
+            session = json.loads(line)
+            session["requests"] = [r for r in session["requests"] if r["type"] != "subagent"][:4]
+            session.pop("totals", None)
+            stream.write(json.dumps(session) + "\n")
+    home = tmp_path / "home"
+    options = ["--trace", str(cut), "--scale-lengths", "0.01", "--scale-think", "0.001"]
+    process = start("run", "quickstart@2", *options, "--no-evals", "--no-report", "--home", str(home))
+    _, err = process.communicate(timeout=110)
+    assert process.returncode == 0, err
+    row = json.loads(next((home / "runs").glob("*/result.json")).read_text())
+    assert row["workload"]["source"]["kind"] == "weka"
+    assert row["counts"]["ok"] == row["counts"]["planned"] == 8
+    assert row["cache"]["usage"] == pytest.approx(row["cache"]["theoretical"], abs=0.03)
+    assert row["cache"]["usage"] > 0.3

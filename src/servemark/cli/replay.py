@@ -17,6 +17,7 @@ from servemark.cli.options import Finite, Verb, common
 
 if TYPE_CHECKING:
     from servemark.replay.profiles import Profile
+    from servemark.runs.replay_run import ReplayRequest
 
 
 @click.command(cls=Verb)
@@ -70,6 +71,11 @@ if TYPE_CHECKING:
     "--tokenizer", type=click.Path(path_type=Path), metavar="PATH", help="cli.replay.option.tokenizer"
 )
 @click.option("--link", is_flag=True, help="cli.replay.option.link")
+@click.option("--client", default="servemark", metavar="NAME", help="cli.replay.option.client")
+@click.option(
+    "--client-path", type=click.Path(path_type=Path), metavar="PATH", help="cli.replay.option.client_path"
+)
+@click.option("--side-by-side", is_flag=True, help="cli.replay.option.side_by_side")
 @click.option("--dry-run", is_flag=True, help="cli.run.option.dry_run")
 @common
 def replay(  # noqa: PLR0917 - one parameter an option
@@ -79,7 +85,7 @@ def replay(  # noqa: PLR0917 - one parameter an option
     scale_lengths: float, scale_think: float, gpus: int | None, slo: str | None, api_key_env: str | None,
     ca_file: Path | None, protocol: str, sticky: bool, affinity: str, retries: int, idle_timeout: float,
     total_timeout: float, tokenizer: Path | None, link: bool,
-    dry_run: bool, home: str | None, as_json: bool,
+    client: str, client_path: Path | None, side_by_side: bool, dry_run: bool, home: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Text comes from the catalogue."""
     from servemark.replay.arrivals import parse_arrivals  # noqa: PLC0415 - --help must not import the client
@@ -120,24 +126,58 @@ def replay(  # noqa: PLR0917 - one parameter an option
         limits=_limits(slo),
         command=("servemark", *sys.argv[1:]),
     )
+    asked = (client, client_path, processes, cache_bust is not None, idle_timeout != 60.0)
+    if client != "servemark":
+        return _other_client(request, asked, Home.resolve(home), side_by_side, dry_run, as_json)
+    _only_with_client(client_path, side_by_side)
     if dry_run:
-        from servemark.traces.describe import describe  # noqa: PLC0415
-        from servemark.traces.open import open_workload  # noqa: PLC0415
-
-        facts = {"urls": list(urls), "model": request.target.model, "options": request.options()}
-        facts["workload"] = describe(open_workload(workload, request.trace))
-        click.echo(json.dumps(facts, ensure_ascii=False, indent=None if as_json else 1))
-        return 0
+        return _dry_run(request, as_json)
     return _run(request, Home.resolve(home), as_json)
 
 
-def _run(request: object, home: Home, as_json: bool) -> int:
+def _dry_run(request: ReplayRequest, as_json: bool) -> int:
+    """What would be sent, as JSON."""
+    from servemark.traces.describe import describe  # noqa: PLC0415
+    from servemark.traces.open import open_workload  # noqa: PLC0415
+
+    target = request.target
+    facts = {"urls": list(target.urls), "model": target.model, "options": request.options()}
+    facts["workload"] = describe(open_workload(request.spec, request.trace))
+    click.echo(json.dumps(facts, ensure_ascii=False, indent=None if as_json else 1))
+    return 0
+
+
+def _only_with_client(path: Path | None, side_by_side: bool) -> None:
+    if path is not None or side_by_side:
+        raise input_error("cli.replay.only_with_client")
+
+
+def _other_client(  # noqa: PLR0917 - one parameter an option
+    request: ReplayRequest, asked: tuple[str, Path | None, str, bool, bool], home: Home,
+    side_by_side: bool, dry_run: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Another harness does it; `asked`: client, its path, processes as written, marker asked for, idle time-out."""
+    from servemark.cli.replay_harness import job_of, print_command, run_client  # noqa: PLC0415
+    from servemark.replay.harness import command_line  # noqa: PLC0415
+    from servemark.runs.harness_run import find_program  # noqa: PLC0415
+    from servemark.runs.replay_run import run_replay  # noqa: PLC0415
+
+    client, path, processes, busted, idle = asked
+    job = job_of(request, client, ("--idle-timeout",) if idle else (), processes, busted=busted)
+    if dry_run:
+        return print_command(job, path, home, as_json=as_json)
+    command_line(
+        job, find_program(client, path), home.root
+    )  # what cannot be converted is said before anything runs
+    own = run_replay(request, home).row if side_by_side else None
+    return run_client(request, job, path, home, own, as_json=as_json)
+
+
+def _run(request: ReplayRequest, home: Home, as_json: bool) -> int:
     from servemark.cli.replay_view import ReplayView, print_replay  # noqa: PLC0415
     from servemark.results.serialize import signed_json  # noqa: PLC0415
-    from servemark.runs.replay_run import ReplayRequest, run_replay  # noqa: PLC0415
+    from servemark.runs.replay_run import run_replay  # noqa: PLC0415
 
-    if not isinstance(request, ReplayRequest):
-        raise TypeError(type(request).__name__)
     with ReplayView() as view:
         result = run_replay(request, home, view.progress if view.shown else None)
     if result.store_error is not None:

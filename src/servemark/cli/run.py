@@ -23,7 +23,7 @@ def line_id_option(ctx: click.Context, param: click.Parameter, value: str | None
 
 @click.command(cls=Verb)
 @click.argument("selector")
-@click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="cli.run.option.trace")
+@click.option("--trace", metavar="TRACE", help="cli.run.option.trace")
 @click.option("--sessions", type=click.IntRange(1, 100_000), help="cli.run.option.sessions")
 @click.option(
     "--scale-lengths",
@@ -56,7 +56,7 @@ def line_id_option(ctx: click.Context, param: click.Parameter, value: str | None
 @common
 def run(  # noqa: PLR0917 - one parameter an option
     selector: str,
-    trace: Path | None,
+    trace: str | None,
     sessions: int | None,
     scale_lengths: float | None,
     scale_think: float | None,
@@ -89,7 +89,7 @@ def run(  # noqa: PLR0917 - one parameter an option
     options = RunOptions(
         secret_env={} if dry_run or script else load_secrets(secrets, secrets_file),
         trace=trace,
-        sessions=8 if sessions is None else sessions,
+        sessions=sessions,
         scale_lengths=1.0 if scale_lengths is None else scale_lengths,
         scale_think=scale_think,
         cache_bust=cache_bust,  # type: ignore[arg-type]  # click has checked it

@@ -9,7 +9,8 @@ Definitions (id `servemark-1`):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice
+from operator import sub
 from typing import Protocol
 
 DEFINITIONS_ID = "servemark-1"
@@ -105,8 +106,7 @@ def tpot_s(request: RequestTimes) -> float | None:
 
 def chunk_gaps_s(request: RequestTimes) -> list[float]:
     """Raw gaps between content events; stalls live here. Zero gaps (one read, several events) are legal."""
-    times = request.chunk_s
-    return [later - earlier for earlier, later in pairwise(times)]
+    return list(map(sub, islice(request.chunk_s, 1, None), request.chunk_s))
 
 
 def itl_s(request: RequestTimes) -> list[float] | None:
@@ -118,7 +118,10 @@ def itl_s(request: RequestTimes) -> list[float] | None:
     return [gap / tokens for gap, tokens in zip(gaps, request.chunk_tokens[1:], strict=True) if tokens > 0]
 
 
+LEAST_STALL_S = 1.0
+
+
 def stall_threshold_s(gaps: Sequence[float]) -> float:
     """A gap longer than max(10 x the reply's median gap, 1 s) is a stall. `gaps` must not be empty."""
     ordered = sorted(gaps)
-    return max(10 * ordered[len(ordered) // 2], 1.0)
+    return max(10 * ordered[len(ordered) // 2], LEAST_STALL_S)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
@@ -165,33 +165,46 @@ def is_failed(record: RequestRecord) -> bool:
     return record.outcome in ("error", "timeout", "incomplete")
 
 
-def breaches(
-    validity: Validity, measured: Iterable[RequestRecord], duration_s: float | None
-) -> tuple[Breach, ...]:
-    """Which of the profile's rules the measured requests broke; () when none.
+@dataclass(slots=True)
+class ValidityCounts:
+    """What the rules look at: measured requests that this client did not cut off, and among the ok ones of two
+    tokens or more those with a first content event, and those with a gap between two."""
 
-    First-token and gap coverage are shares of the ok requests of two tokens or more that have a first content
-    event, and a gap between two content events.
-    """
-    ended = overflow = failed = long_ones = with_first = with_gap = 0
-    for record in measured:
+    ended: int = 0
+    overflow: int = 0
+    failed: int = 0
+    long_ones: int = 0
+    with_first: int = 0
+    with_gap: int = 0
+
+    def add(self, record: RequestRecord) -> None:
+        """One more measured request."""
         if record.outcome == "cancelled":
-            continue
-        ended += 1
-        overflow += is_context_overflow(record)
-        failed += is_failed(record)
+            return
+        self.ended += 1
+        self.overflow += is_context_overflow(record)
+        self.failed += is_failed(record)
         if record.outcome == "ok" and (record.output_tokens or 2) >= 2:
-            long_ones += 1
-            with_first += bool(record.chunk_s)
-            with_gap += len(record.chunk_s) > 1
+            self.long_ones += 1
+            self.with_first += bool(record.chunk_s)
+            self.with_gap += len(record.chunk_s) > 1
+
+    def merge(self, other: ValidityCounts) -> None:
+        """Add what another has counted."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+def breaches(validity: Validity, seen: ValidityCounts, duration_s: float | None) -> tuple[Breach, ...]:
+    """Which of the profile's rules the measured requests broke; () when none."""
     found: list[Breach] = []
     above = (
-        ("context_overflow", overflow, ended, validity.max_context_overflow),
-        ("failed", failed, ended, validity.max_failed),
+        ("context_overflow", seen.overflow, seen.ended, validity.max_context_overflow),
+        ("failed", seen.failed, seen.ended, validity.max_failed),
     )
     below = (
-        ("first_token_coverage", with_first, long_ones, validity.min_first_token_coverage),
-        ("gap_coverage", with_gap, long_ones, validity.min_gap_coverage),
+        ("first_token_coverage", seen.with_first, seen.long_ones, validity.min_first_token_coverage),
+        ("gap_coverage", seen.with_gap, seen.long_ones, validity.min_gap_coverage),
     )
     for rule, part, whole, limit in above:
         if limit is not None and whole and part / whole > limit:

@@ -10,8 +10,9 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
@@ -77,17 +78,45 @@ def decode_record(line: bytes, where: str) -> RequestRecord:
     """A record out of its line, of this schema or an earlier one. Raises ServemarkError (layer input) at
     `where` for a later schema or bad content."""
     try:
-        schema = _decode_head(line).schema
-        if schema not in _READABLE:
-            raise input_error("replay.record_schema", where=where, found=schema, known=RECORD_SCHEMA)
+        return _decoded(line)
+    except _BadLineError as bad:
+        raise bad.at(where) from None
+
+
+class _BadLineError(Exception):
+    """A line that is no record: message key and values. Where it stands is put together only when it is told."""
+
+    def __init__(self, key: str, **values: object) -> None:
+        super().__init__(key)
+        self.key = key
+        self.values = values
+
+    def at(self, where: str) -> ServemarkError:
+        """The error to tell."""
+        return input_error(self.key, where=where, **self.values)
+
+
+def _decoded(line: bytes) -> RequestRecord:
+    try:
         record = _decode(line)
-        record.schema = RECORD_SCHEMA
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise input_error("replay.record_bad", where=where, reason=str(error)) from None
+        raise _undecodable(line, error) from None
+    if record.schema not in _READABLE:
+        raise _BadLineError("replay.record_schema", found=record.schema, known=RECORD_SCHEMA)
+    record.schema = RECORD_SCHEMA
     reason = _contradiction(record)
     if reason is not None:
-        raise input_error("replay.record_bad", where=where, reason=reason)
+        raise _BadLineError("replay.record_bad", reason=reason)
     return record
+
+
+def _undecodable(line: bytes, error: Exception) -> _BadLineError:
+    """Why a line is no record: of a later schema, which may have changed a type, or bad."""
+    with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+        schema = _decode_head(line).schema
+        if schema not in _READABLE:
+            return _BadLineError("replay.record_schema", found=schema, known=RECORD_SCHEMA)
+    return _BadLineError("replay.record_bad", reason=str(error))
 
 
 def records_schema() -> dict[str, Any]:
@@ -119,21 +148,55 @@ def read_records(path: Path, *, allow_torn_tail: bool = False) -> Iterator[tuple
     `replay.record_too_long` otherwise. With `allow_torn_tail` such a last line is left out; `has_torn_tail`
     tells whether there is one.
     """
+    yield from _read(path, 0, None, allow_torn_tail=allow_torn_tail)
+
+
+def _read(
+    path: Path, start: int, end: int | None, *, allow_torn_tail: bool = False
+) -> Iterator[tuple[int, RequestRecord]]:
+    """The lines that begin between two places in bytes; `end` None: to the file's end."""
+    number = 0
     try:
         with _open(path) as stream:
-            number = 0
-            while line := stream.readline(MAX_LINE_BYTES + 1):
+            stream.seek(start)
+            while (end is None or start < end) and (line := stream.readline(MAX_LINE_BYTES + 1)):
                 number += 1
-                where = f"{path}:{number}"
+                start += len(line)
                 if len(line) > MAX_LINE_BYTES:
-                    raise input_error("replay.record_too_long", where=where, limit=MAX_LINE_BYTES)
+                    raise _BadLineError("replay.record_too_long", limit=MAX_LINE_BYTES)
                 if not line.endswith(b"\n"):
                     if allow_torn_tail:
                         return
-                    raise input_error("replay.record_torn", where=where)
-                yield number, decode_record(line, where)
+                    raise _BadLineError("replay.record_torn")
+                yield number, _decoded(line)
+    except _BadLineError as bad:
+        raise bad.at(f"{path}:{number}") from None
     except OSError as error:
         raise input_error("replay.records_unreadable", path=path, reason=error.strerror or error) from None
+
+
+def split_lines(path: Path, parts: int) -> list[tuple[int, int]]:
+    """At most `parts` (start, end) places in bytes that cover the file, each made of whole lines, about equally
+    long. Raises ServemarkError when the file cannot be read."""
+    try:
+        with _open(path) as stream:
+            size = stream.seek(0, os.SEEK_END)
+            edges = [0]
+            for number in range(1, parts):
+                stream.seek(max(edges[-1], size * number // parts))
+                stream.readline(MAX_LINE_BYTES + 1)
+                edges.append(stream.tell())
+            edges.append(size)
+    except OSError as error:
+        raise input_error("replay.records_unreadable", path=path, reason=error.strerror or error) from None
+    return [(start, end) for start, end in pairwise(edges) if end > start]
+
+
+def read_part(path: Path, start: int, end: int) -> Iterator[RequestRecord]:
+    """The records of one of `split_lines`'s places. Errors as of `read_records`, which alone can name the line:
+    here it is counted from `start`."""
+    for _, record in _read(path, start, end):
+        yield record
 
 
 def has_torn_tail(path: Path) -> bool:
@@ -211,19 +274,34 @@ class RecordWriter:
                 raise
 
 
+_times_of = attrgetter(*_TIMES)
+_counts_of = attrgetter(*_COUNTS)
+
+
 def _contradiction(record: RequestRecord) -> str | None:
     """What makes a well-typed record impossible, as field and value; None when nothing does."""
-    ends = [("chunk_s", at) for at in (*record.chunk_s[:1], *record.chunk_s[-1:])]  # the rest lies between
-    for name, value in [*((name, getattr(record, name)) for name in _TIMES), *ends]:
-        if value is not None and not abs(value) <= MAX_TIME_S:
-            return f"{name}={value}"
-    if any(later < earlier for earlier, later in pairwise(record.chunk_s)):
+    chunks = record.chunk_s
+    times = [value for value in _times_of(record) if value is not None]
+    if chunks:  # the rest lies between
+        times += (chunks[0], chunks[-1])
+    if times and not -MAX_TIME_S <= min(times) <= max(times) <= MAX_TIME_S:
+        ends = [("chunk_s", at) for at in (*chunks[:1], *chunks[-1:])]
+        named = [*zip(_TIMES, _times_of(record), strict=True), *ends]
+        return _first_wrong(named, lambda value: abs(value) <= MAX_TIME_S)
+    if chunks != sorted(chunks):
         return "chunk_s descends"
     # A server whose running total falls gives a negative difference: odd, and kept as it was seen.
-    tokens = [("chunk_tokens", abs(count)) for count in record.chunk_tokens or ()]
-    for name, count in [*((name, getattr(record, name)) for name in _COUNTS), *tokens]:
-        if count is not None and not 0 <= count <= MAX_COUNT:
-            return f"{name}={count}"
-    if record.chunk_tokens is not None and len(record.chunk_tokens) != len(record.chunk_s):
-        return f"len(chunk_tokens)={len(record.chunk_tokens)}, len(chunk_s)={len(record.chunk_s)}"
+    tokens = record.chunk_tokens or ()
+    counts = [value for value in _counts_of(record) if value is not None]
+    if (counts and not 0 <= min(counts) <= max(counts) <= MAX_COUNT) or (
+        tokens and not -MAX_COUNT <= min(tokens) <= max(tokens) <= MAX_COUNT
+    ):
+        named = [*zip(_COUNTS, _counts_of(record), strict=True), *(("chunk_tokens", abs(n)) for n in tokens)]
+        return _first_wrong(named, lambda value: 0 <= value <= MAX_COUNT)
+    if record.chunk_tokens is not None and len(tokens) != len(chunks):
+        return f"len(chunk_tokens)={len(tokens)}, len(chunk_s)={len(chunks)}"
     return None
+
+
+def _first_wrong(named: Sequence[tuple[str, float | None]], good: Callable[[float], bool]) -> str | None:
+    return next((f"{name}={v}" for name, v in named if v is not None and not good(v)), None)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.request import DEFINITIONS_ID
-from servemark.replay.record import RECORD_SCHEMA, RequestRecord
-from servemark.results import measures
+from servemark.replay.record import RECORD_SCHEMA
 from servemark.results.doubts import Facts, counters_went_back, cpu_share, doubts, is_client_limited
 from servemark.results.row import (
     ROW_SCHEMA,
     CacheFigures,
     ClientHealth,
-    Counts,
     ReplayFigures,
     ResultRow,
     RunStatus,
 )
+from servemark.results.summary import Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +44,9 @@ class LoopFigures:
 class RowInputs:
     """Everything a row is made from.
 
-    `records` are all of the point, warm-up and evals included, best as read back from requests.jsonl: it
-    keeps times to the microsecond, and a row made from it can be made again to the last digit.
+    `seen` is the summary of all records of the point, warm-up and evals included, best as read back from
+    requests.jsonl: it keeps times to the microsecond, and a row made from it can be made again to the last
+    digit.
     """
 
     run_id: str
@@ -67,7 +66,7 @@ class RowInputs:
     gpus_deployed: int | None
     planned_requests: int
     """Requests of the measured window, written down before the run."""
-    records: Sequence[RequestRecord]
+    seen: Summary
     loop: LoopFigures
     counters_before: EngineCounters | None = None
     """Read just before and just after the measured window: evals must not lie between them."""
@@ -86,12 +85,6 @@ class RowInputs:
     asked_model: str | None = None
     """The model name that requests carried."""
     replayed: ReplayFigures | None = None
-
-
-def counts_of(records: Sequence[RequestRecord], planned: int) -> Counts:
-    """Measured requests by outcome."""
-    by = Counter(record.outcome for record in records)
-    return Counts(planned, by["ok"], by["error"], by["timeout"], by["incomplete"], by["cancelled"])
 
 
 def engine_cache_share(before: EngineCounters | None, after: EngineCounters | None) -> float | None:
@@ -141,12 +134,12 @@ def _observed(inputs: RowInputs) -> dict[str, object]:
 
 def _facts(inputs: RowInputs) -> Facts:
     """The figures of the measured window."""
-    measured, ok = measures.measured(inputs.records), measures.only_ok(inputs.records)
+    seen = inputs.seen
     timed = None if inputs.replayed is None else inputs.replayed.window
-    window = measures.window_s(measured) if timed is None else timed.window_s
-    mean_sessions, peak = measures.live_sessions(measured)
+    window = seen.window_s() if timed is None else timed.window_s
+    mean_sessions, peak = seen.live_sessions()
     loop = inputs.loop
-    usage_share = measures.usage_cache_share(ok)
+    usage_share = seen.usage_cache_share()
     engine_share = engine_cache_share(inputs.counters_before, inputs.counters_after)
     worst_lag = loop.loop_lag_p99_s if loop.lag_p99_worst_s is None else loop.lag_p99_worst_s
     several = inputs.replayed is not None and len(inputs.replayed.processes) > 1
@@ -154,12 +147,10 @@ def _facts(inputs: RowInputs) -> Facts:
     limited = is_client_limited(worst_lag, share)
     return Facts(
         concurrency=inputs.concurrency,
-        counts=counts_of(measured, inputs.planned_requests),
+        counts=seen.counts(inputs.planned_requests),
         window_s=window,
-        ok=ok,
-        measured=measured,
-        distributions=measures.distributions(ok),
-        stalls=sum(measures.stalls_of(record) for record in ok),
+        seen=seen,
+        distributions=seen.distributions(),
         achieved_concurrency=mean_sessions,
         peak_sessions=peak,
         cache=CacheFigures(
@@ -218,9 +209,9 @@ def build_row(inputs: RowInputs) -> ResultRow:
         gpus_deployed=inputs.gpus_deployed,
         counts=facts.counts,
         window_s=facts.window_s,
-        tokens=measures.row_tokens(facts.ok, None if inputs.replayed is None else inputs.replayed.window),
+        tokens=inputs.seen.row_tokens(None if inputs.replayed is None else inputs.replayed.window),
         distributions=facts.distributions,
-        stalls=facts.stalls,
+        stalls=inputs.seen.stalls,
         achieved_concurrency=facts.achieved_concurrency,
         cache=facts.cache,
         evals=tuple(facts.evals),

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.percentiles import Distribution
-from servemark.metrics.request import first_chunk_tokens
-from servemark.replay.record import RequestRecord
 from servemark.results.row import CacheFigures, ClientHealth, Counts, ReplayFigures, Warned
+from servemark.results.summary import ISL_TOLERANCE, Summary
 
 LOOP_LAG_LIMIT_S = 0.005
 PAUSE_LIMIT_S = 1.0
@@ -24,10 +23,6 @@ PAUSE_LIMIT_S = 1.0
 CPU_SHARE_LIMIT = 0.9
 FEW_REQUESTS = 20
 """Below this many requests nearest-rank p95 (and so p99) is simply the slowest request: ceil(0.95 n) = n."""
-ISL_TOLERANCE = 0.02
-TEMPLATE_TOKENS = 64
-TEMPLATE_TOKENS_PER_TURN = 16
-"""What a chat template may add to the prompt: a fixed part, and two messages' markers for each turn."""
 CACHE_TOLERANCE = 0.03
 CONCURRENCY_SHARE = 0.8
 DISPATCH_LIMIT_S = 0.005
@@ -36,15 +31,13 @@ DISPATCH_LIMIT_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a doubt may look at. `ok` are the measured requests that ended well; times in seconds."""
+    """What a doubt may look at; times in seconds."""
 
     concurrency: int
     counts: Counts
     window_s: float | None
-    ok: Sequence[RequestRecord]
-    measured: Sequence[RequestRecord]
+    seen: Summary
     distributions: dict[str, Distribution]
-    stalls: int
     achieved_concurrency: float | None
     peak_sessions: int
     cache: CacheFigures
@@ -134,76 +127,51 @@ def failed_requests(facts: Facts) -> Warned | None:
 
 def osl_mismatch(facts: Facts) -> Warned | None:
     """Replies whose length is not the asked one: their work is not the workload's."""
-    pairs = [
-        (record, record.requested_output_tokens, record.output_tokens)
-        for record in facts.ok
-        if record.requested_output_tokens is not None and record.output_tokens is not None
-    ]
-    off = [(record, asked, got) for record, asked, got in pairs if asked != got]
-    if not off:
+    osl = facts.seen.osl
+    if osl.worst is None:
         return None
-    worst, asked, got = max(off, key=lambda each: abs(each[1] - each[2]))
+    _, asked, got, request = osl.worst
     return Warned(
-        "osl_mismatch", {"off": len(off), "n": len(pairs), "asked": asked, "got": got, "request": worst.id}
+        "osl_mismatch", {"off": osl.off, "n": osl.n, "asked": asked, "got": got, "request": request}
     )
-
-
-def _isl_excess(record: RequestRecord) -> float | None:
-    """Share by which a prompt misses its expected length after the template's allowance; None where
-    unknown."""
-    if not record.expected_input_tokens or record.input_tokens is None:
-        return None
-    off = record.input_tokens - record.expected_input_tokens
-    allowance = TEMPLATE_TOKENS + TEMPLATE_TOKENS_PER_TURN * record.turn
-    excess = max(0, off - allowance) if off > 0 else off
-    return excess / record.expected_input_tokens
 
 
 def isl_mismatch(facts: Facts) -> Warned | None:
     """Prompts that the server counts differently from what the workload says, beyond the template's own
     tokens."""
-    known = [(record, excess) for record in facts.ok if (excess := _isl_excess(record)) is not None]
-    off = [(record, excess) for record, excess in known if abs(excess) > ISL_TOLERANCE]
-    if not off:
+    isl = facts.seen.isl
+    if isl.worst is None:
         return None
-    worst, _ = max(off, key=lambda each: abs(each[1]))
+    _, expected, got, request = isl.worst
     return Warned(
         "isl_mismatch",
         {
-            "off": len(off),
-            "n": len(known),
-            "expected": worst.expected_input_tokens,
-            "got": worst.input_tokens,
-            "request": worst.id,
+            "off": isl.off,
+            "n": isl.n,
+            "expected": expected,
+            "got": got,
+            "request": request,
             "tolerance_percent": _percent(ISL_TOLERANCE),
         },
     )
 
 
 def first_chunk_assumed(facts: Facts) -> Warned | None:
-    """Requests whose first content event is taken for one token, because the server did not say.
-
-    Where there are as many events as tokens (one less for the end-of-text token, which shows no content) the
-    assumption is proven: every event holds at least one token.
-    """
-    streamed = [r for r in facts.ok if len(r.chunk_s) > 1 and r.output_tokens is not None]
-    assumed = sum(
-        first_chunk_tokens(record)[1] and (record.output_tokens or 0) - len(record.chunk_s) > 1
-        for record in streamed
-    )
-    return Warned("first_chunk_assumed", {"assumed": assumed, "n": len(streamed)}) if assumed else None
+    """Requests whose first content event is taken for one token, because the server did not say."""
+    found = facts.seen.first_chunks
+    return Warned("first_chunk_assumed", {"assumed": found.assumed, "n": found.n}) if found.assumed else None
 
 
 def tokens_unknown(facts: Facts) -> Warned | None:
     """Ok requests without a token count: sums, and the rates made from them, are absent."""
-    lacking = sum(r.input_tokens is None or r.output_tokens is None for r in facts.ok)
-    return Warned("tokens_unknown", {"lacking": lacking, "n": len(facts.ok)}) if lacking else None
+    lacking = facts.seen.tokens_lacking
+    return Warned("tokens_unknown", {"lacking": lacking, "n": facts.seen.ok}) if lacking else None
 
 
 def tokens_from_chunks(facts: Facts) -> Warned | None:
     """Output tokens counted as content events, since the server sent no usage."""
-    counted = sum(record.tokens_origin == "chunks" for record in facts.ok)
-    return Warned("tokens_from_chunks", {"counted": counted, "n": len(facts.ok)}) if counted else None
+    counted = facts.seen.tokens_from_chunks
+    return Warned("tokens_from_chunks", {"counted": counted, "n": facts.seen.ok}) if counted else None
 
 
 def clock_jumped(facts: Facts) -> Warned | None:
@@ -270,21 +238,19 @@ def other_model(facts: Facts) -> Warned | None:
     """Replies that name another model than the one that was asked for: a router or a wrong port answered."""
     if facts.asked_model is None:
         return None
-    other = Counter(
-        r.served_model for r in facts.ok if r.served_model is not None and r.served_model != facts.asked_model
-    )
-    if not other:
+    other = Counter({name: n for name, n in facts.seen.models.items() if name != facts.asked_model})
+    name = next((name for name, _ in other.most_common(2) if name is not None), None)
+    if name is None:
         return None
-    name, _ = other.most_common(1)[0]
     return Warned("other_model", {"asked": facts.asked_model, "got": name, "n": other.total()})
 
 
 def stalls_seen(facts: Facts) -> Warned | None:
     """Gaps inside replies far above the reply's own median."""
-    if not facts.stalls:
+    if not facts.seen.stalls:
         return None
     gaps = facts.distributions.get("chunk_gap_s")
-    return Warned("stalls_seen", {"n": facts.stalls, "longest_s": round(gaps.max, 3) if gaps else "—"})
+    return Warned("stalls_seen", {"n": facts.seen.stalls, "longest_s": round(gaps.max, 3) if gaps else "—"})
 
 
 def concurrency_not_reached(facts: Facts) -> Warned | None:
@@ -363,7 +329,7 @@ def held_by_cap(facts: Facts) -> Warned | None:
     """The cap on requests in flight held requests back: the loop was not open then."""
     if facts.replayed is None or not facts.replayed.held_by_cap:
         return None
-    return Warned("held_by_cap", {"held": facts.replayed.held_by_cap, "n": len(facts.measured)})
+    return Warned("held_by_cap", {"held": facts.replayed.held_by_cap, "n": facts.seen.measured})
 
 
 def cut_off(facts: Facts) -> Warned | None:

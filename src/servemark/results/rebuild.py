@@ -5,7 +5,7 @@ What no raw file holds (the client's own health, the theoretical cache share) is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,41 +15,64 @@ from servemark.evals.runner import TaskOutcome
 from servemark.metrics.derive import Row, field_value
 from servemark.replay.record import RequestRecord
 from servemark.replay.records_io import read_records
-from servemark.results import measures
 from servemark.results.row import ResultRow, WindowTokens
 from servemark.results.serialize import EVALS_NAME, REQUESTS_NAME, row_to_json
+from servemark.results.summary import Questions, Summary
+from servemark.results.summary_file import summarise_file
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """The raw files of one run. `lines` maps a record's identity in memory to its line number, from 1."""
+    """The raw files of one run: the records as one pass saw them, and the file to look into again for a single
+    one, since they may be too many to keep."""
 
-    measured: tuple[RequestRecord, ...]
-    ok: tuple[RequestRecord, ...]
-    lines: dict[int, int]
+    requests: Path
+    seen: Summary
     tasks: tuple[TaskOutcome, ...]
     stored: Row
     """The row as JSON."""
 
-    def line(self, record: RequestRecord) -> int:
-        """Line number of a record that came from this `Raw`."""
-        return self.lines[id(record)]
+    def measured(self) -> Iterator[tuple[int, RequestRecord]]:
+        """(line number from 1, record) of each measured request, read now, in the file's order."""
+        for line, record in read_records(self.requests):
+            if record.phase == "measured":
+                yield line, record
+
+    def ok(self) -> Iterator[tuple[int, RequestRecord]]:
+        """The same for those that ended well."""
+        for line, record in self.measured():
+            if record.outcome == "ok":
+                yield line, record
 
 
 def read_raw(folder: Path, row: ResultRow) -> Raw:
     """Read requests.jsonl, and evals.json where the row lists it. Raises ServemarkError naming a damaged
     file."""
-    numbered = [
-        (line, record) for line, record in read_records(folder / REQUESTS_NAME) if record.phase == "measured"
-    ]
-    records = [record for _, record in numbered]
+    stored = row_to_json(row)
     return Raw(
-        measured=tuple(records),
-        ok=tuple(measures.only_ok(records)),
-        lines={id(record): line for line, record in numbered},
+        requests=folder / REQUESTS_NAME,
+        seen=summarise_file(folder / REQUESTS_NAME, _questions(stored)),
         tasks=read_evals(folder / EVALS_NAME) if EVALS_NAME in row.files else (),
-        stored=row_to_json(row),
+        stored=stored,
     )
+
+
+def _questions(stored: Row) -> Questions:
+    """The row's windows, of which only the moments are taken from it, and its limits."""
+    windows = [window for which in ("window", "steady") if (window := _window(stored, which)) is not None]
+    return Questions(tuple(dict.fromkeys(windows)), _limits(stored))
+
+
+def _window(stored: Row, which: str) -> tuple[float, float] | None:
+    start = field_value(stored, f"replayed.{which}.start_s")
+    end = field_value(stored, f"replayed.{which}.end_s")
+    return None if start is None or end is None else (start, end)
+
+
+def _limits(stored: Row) -> dict[str, float]:
+    replay = stored.get("replayed")
+    asked = replay.get("slo") if isinstance(replay, dict) else None
+    return dict(asked["limits"]) if isinstance(asked, dict) else {}
 
 
 def _engine_share(stored: Row) -> float | None:
@@ -84,19 +107,9 @@ def _scores(tasks: Sequence[TaskOutcome]) -> list[dict[str, Any]]:
 
 
 def _inside(raw: Raw, which: str) -> WindowTokens | None:
-    """Tokens within a window of the row, counted again; only its two moments are taken from the row."""
-    start = field_value(raw.stored, f"replayed.{which}.start_s")
-    end = field_value(raw.stored, f"replayed.{which}.end_s")
-    return None if start is None or end is None else measures.tokens_inside(raw.measured, start, end)
-
-
-def _slo(raw: Raw) -> dict[str, Any] | None:
-    """Good requests by the row's limits, counted again."""
-    replay = raw.stored.get("replayed")
-    asked = replay.get("slo") if isinstance(replay, dict) else None
-    if not isinstance(asked, dict):
-        return None
-    return asdict(measures.slo_of(raw.measured, asked["limits"]))
+    """Tokens within a window of the row, counted again."""
+    window = _window(raw.stored, which)
+    return None if window is None else raw.seen.tokens_inside(*window)
 
 
 def rebuild(raw: Raw) -> dict[str, Any]:
@@ -104,15 +117,20 @@ def rebuild(raw: Raw) -> dict[str, Any]:
     row."""
     timed, steady = _inside(raw, "window"), _inside(raw, "steady")
     outcomes = ("ok", "error", "timeout", "incomplete", "cancelled")
+    seen = raw.seen
+    slo = seen.slo()
     return {
         "gpus_deployed": raw.stored.get("gpus_deployed"),
-        "distributions": {name: asdict(each) for name, each in measures.distributions(raw.ok).items()},
-        "window_s": measures.window_s(raw.measured) if timed is None else timed.window_s,
-        "tokens": measures.row_tokens(raw.ok, timed),
-        "replayed": {"steady": None if steady is None else asdict(steady), "slo": _slo(raw)},
-        "counts": {name: sum(record.outcome == name for record in raw.measured) for name in outcomes},
-        "stalls": sum(measures.stalls_of(record) for record in raw.ok),
-        "achieved_concurrency": measures.live_sessions(raw.measured)[0],
-        "cache": {"usage": measures.usage_cache_share(raw.ok), "engine": _engine_share(raw.stored)},
+        "distributions": {name: asdict(each) for name, each in seen.distributions().items()},
+        "window_s": seen.window_s() if timed is None else timed.window_s,
+        "tokens": seen.row_tokens(timed),
+        "replayed": {
+            "steady": None if steady is None else asdict(steady),
+            "slo": None if slo is None else asdict(slo),
+        },
+        "counts": {name: seen.outcomes[name] for name in outcomes},
+        "stalls": seen.stalls,
+        "achieved_concurrency": seen.live_sessions()[0],
+        "cache": {"usage": seen.usage_cache_share(), "engine": _engine_share(raw.stored)},
         "evals": _scores(raw.tasks),
     }

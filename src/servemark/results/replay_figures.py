@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Literal
 
 from servemark.replay.outcome import LoopOutcome
 from servemark.replay.profiles import SEMANTICS_ID, Validity, breaches
-from servemark.replay.record import RequestRecord
-from servemark.results import measures
 from servemark.results.row import ReplayFigures, Warned
+from servemark.results.summary import Questions, Summary
 
 DIGITS = 6
 
 
+def questions_of(outcome: LoopOutcome, limits: Mapping[str, float] | None = None) -> Questions:
+    """What the records of a replay are asked: the windows in which tokens count, and the objective."""
+    windows = [window for window in (_timed(outcome), _steady(outcome)) if window is not None]
+    return Questions(tuple(dict.fromkeys(windows)), dict(limits or {}))
+
+
+def _timed(outcome: LoopOutcome) -> tuple[float, float] | None:
+    """The window of a replay that ends by time."""
+    start_s, end_s = round(outcome.window_start_s, DIGITS), round(outcome.window_end_s, DIGITS)
+    return (start_s, end_s) if outcome.timed and end_s > start_s else None
+
+
+def _steady(outcome: LoopOutcome) -> tuple[float, float] | None:
+    if outcome.steady_start_s is None or outcome.steady_end_s is None:
+        return None
+    first, last = round(outcome.steady_start_s, DIGITS), round(outcome.steady_end_s, DIGITS)
+    return (first, last) if last > first else None
+
+
 def replay_figures(
     outcome: LoopOutcome,
-    records: Sequence[RequestRecord],
+    seen: Summary,
     *,
     mode: Literal["closed", "open"] = "closed",
     profile: str | None = None,
     options: Mapping[str, object] | None = None,
-    limits: Mapping[str, float] | None = None,
     validity: Validity | None = None,
 ) -> ReplayFigures:
-    """`records` as read back from requests.jsonl, of all phases; `limits` is the service-level objective."""
-    measured = measures.measured(records)
-    start_s, end_s = round(outcome.window_start_s, DIGITS), round(outcome.window_end_s, DIGITS)
-    window = measures.tokens_inside(measured, start_s, end_s) if outcome.timed and end_s > start_s else None
-    steady = None
-    if outcome.steady_start_s is not None and outcome.steady_end_s is not None:
-        first, last = round(outcome.steady_start_s, DIGITS), round(outcome.steady_end_s, DIGITS)
-        steady = measures.tokens_inside(measured, first, last) if last > first else None
+    """`seen` by `questions_of` the same outcome, over records of all phases as read back from requests.jsonl."""
+    timed, steady = _timed(outcome), _steady(outcome)
     duration_s = outcome.window_s if outcome.timed else None
-    broken = breaches(validity, measured, duration_s) if validity is not None else ()
+    broken = breaches(validity, seen.validity, duration_s) if validity is not None else ()
     return ReplayFigures(
         semantics=SEMANTICS_ID,
         mode=mode,
@@ -42,10 +53,10 @@ def replay_figures(
         options=dict(options or {}),
         max_in_flight=outcome.max_in_flight,
         passes=outcome.passes,
-        window=window,
-        steady=steady,
-        with_failures=measures.with_failures(measured),
-        slo=measures.slo_of(measured, limits) if limits else None,
+        window=None if timed is None else seen.tokens_inside(*timed),
+        steady=None if steady is None else seen.tokens_inside(*steady),
+        with_failures=seen.with_failures(),
+        slo=seen.slo(),
         invalid=tuple(Warned(b.rule, {"value": b.value, "limit": b.limit}) for b in broken),
         live=tuple((round(s.at_s, 3), s.trees, s.in_flight) for s in outcome.live),
         shifts=tuple(asdict(shift) for shift in outcome.shifts),

@@ -8,7 +8,7 @@ and the subtraction written out. Sums name their field and how many lines went i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,7 +157,7 @@ def _rule(address: Address, raw: Raw, lang: str | None) -> str:
     statistic = address.statistic
     if statistic is None:
         return ""
-    n = len(_values(latency_behind(address.metric).id, raw))
+    n = raw.seen.count(latency_behind(address.metric).id)
     if statistic.startswith("p"):
         return text("results.why.percentile", lang, rank=rank(n, float(statistic[1:])) + 1, n=n)
     if statistic in FLIPPED:
@@ -167,11 +167,18 @@ def _rule(address: Address, raw: Raw, lang: str | None) -> str:
     return text(f"results.why.{key}", lang, n=n, below=n - 1)
 
 
-def _values(metric: str, raw: Raw) -> list[tuple[float, RequestRecord, int]]:
-    """(value, its request, which of the request's values it is), ascending; ties in the order of the file."""
+def _behind(metric: str, place: int, raw: Raw) -> tuple[int, RequestRecord, int]:
+    """(line, request, which of the request's values) of the value at `place` in ascending order; of equal values
+    those of earlier lines come first."""
+    wanted, skip = raw.seen.at(metric, place)
     values_of = measures.VALUES[metric]
-    found = [(value, record, i) for record in raw.ok for i, value in enumerate(values_of(record))]
-    return sorted(found, key=lambda each: each[0])
+    for line, record in raw.ok():
+        for which, value in enumerate(values_of(record)):
+            if value == wanted:
+                if not skip:
+                    return line, record, which
+                skip -= 1
+    raise ValueError(f"{REQUESTS_NAME} changed while it was read")
 
 
 def _evidence(reading: Reading, raw: Raw, lang: str | None) -> list[Evidence]:
@@ -201,13 +208,13 @@ def _operand_evidence(operand: Operand, raw: Raw, lang: str | None) -> list[Evid
         metric, _, statistic = name.partition(".")
         return _statistic_evidence(metric, statistic, raw, lang)
     if room == "tokens":
-        return [_sum_evidence(f"{name}_tokens", raw.ok, lang)]
+        return [_sum_evidence(f"{name}_tokens", raw, lang)]
     if operand.field in _FROM_MANIFEST:
         stated = Operand(_FROM_MANIFEST[operand.field], operand.value)
         return [_stored_evidence(stated, MANIFEST_NAME)]
     if room == "counts":
-        chosen = [record for record in raw.measured if record.outcome == name]
-        return [_lines_evidence("outcome", name, chosen, raw, lang)]
+        lines = (line for line, record in raw.measured() if record.outcome == name)
+        return [_lines_evidence("outcome", name, lines, lang)]
     special = _SPECIAL.get(operand.field)
     if special is not None:
         return special(raw, lang)
@@ -221,65 +228,74 @@ def _stored_evidence(operand: Operand, file: str, said: str = "") -> Evidence:
 
 def _statistic_evidence(metric: str, statistic: str, raw: Raw, lang: str | None) -> list[Evidence]:
     """The very request behind a percentile, or the field and n behind a mean."""
-    values = _values(metric, raw)
-    if not values:
+    n = raw.seen.count(metric)
+    if not n:
         return []
     if statistic.startswith("p") or statistic in FLIPPED:
-        n = len(values)
         places = {"min": 0, "max": n - 1}
         place = places[statistic] if statistic in places else rank(n, float(statistic[1:]))
-        _, record, which = values[place]
+        line, record, which = _behind(metric, place, raw)
         said = written(metric, record, which, lang)
-        return [Evidence(REQUESTS_NAME, raw.line(record), record.id, said.field, said.text)]
-    requests = len({id(record) for _, record, _ in values})
-    said_n = text("results.why.values", lang, n=len(values), requests=requests)
+        return [Evidence(REQUESTS_NAME, line, record.id, said.field, said.text)]
+    values_of = measures.VALUES[metric]
+    requests = n if metric in measures.SINGLE else sum(bool(values_of(record)) for _, record in raw.ok())
+    said_n = text("results.why.values", lang, n=n, requests=requests)
     return [Evidence(REQUESTS_NAME, None, None, metric, said_n)]
 
 
-def _sum_evidence(field: str, ok: Sequence[RequestRecord], lang: str | None) -> Evidence:
-    known = [value for record in ok if (value := getattr(record, field)) is not None]
-    return Evidence(
-        REQUESTS_NAME, None, None, field, f"{text('results.why.sum', lang, n=len(known))} = {sum(known)}"
-    )
+def _sum_evidence(field: str, raw: Raw, lang: str | None) -> Evidence:
+    found = raw.seen.sums[field]
+    said = text("results.why.sum", lang, n=found.known)
+    return Evidence(REQUESTS_NAME, None, None, field, f"{said} = {found.total}")
 
 
-def _lines_evidence(
-    field: str, wanted: str, chosen: Sequence[RequestRecord], raw: Raw, lang: str | None
-) -> Evidence:
-    """How many lines say `wanted`, and which they are as far as a list helps."""
-    numbers = sorted(raw.line(record) for record in chosen)
-    listed = ", ".join(map(str, numbers[:MAX_LINES])) + (" …" if len(numbers) > MAX_LINES else "")
-    said = text("results.why.lines", lang, n=len(numbers))
-    shown = f"{wanted}: {said}" + (f" ({listed})" if numbers else "")
-    return Evidence(REQUESTS_NAME, numbers[0] if len(numbers) == 1 else None, None, field, shown)
+def _lines_evidence(field: str, wanted: str, lines: Iterable[int], lang: str | None) -> Evidence:
+    """How many lines say `wanted`, and which they are as far as a list helps. `lines` ascend."""
+    first: list[int] = []
+    n = 0
+    for line in lines:
+        n += 1
+        if n <= MAX_LINES:
+            first.append(line)
+    listed = ", ".join(map(str, first)) + (" …" if n > MAX_LINES else "")
+    said = text("results.why.lines", lang, n=n)
+    shown = f"{wanted}: {said}" + (f" ({listed})" if n else "")
+    return Evidence(REQUESTS_NAME, first[0] if n == 1 else None, None, field, shown)
 
 
 def _window_evidence(raw: Raw, lang: str | None) -> list[Evidence]:
     """The request that opens the measured window and the one that closes it."""
-    edges = measures.window_edges(raw.measured)
-    if edges is None:
+    first: tuple[float, int, RequestRecord] | None = None
+    last: tuple[float, int, RequestRecord] | None = None
+    for line, record in raw.measured():
+        start, end = record.start_s, measures.last_moment_s(record)
+        if start is None or end is None:
+            continue
+        if first is None or start < first[0]:
+            first = (start, line, record)
+        if last is None or end > last[0]:
+            last = (end, line, record)
+    if first is None or last is None:
         return []
-    first, last = edges
-    end = measures.last_moment_s(last) or 0.0
-    field = "chunk_s[-1]" if last.chunk_s and last.chunk_s[-1] == end else "end_s"
+    end, line, record = last
+    field = "chunk_s[-1]" if record.chunk_s and record.chunk_s[-1] == end else "end_s"
     return [
-        Evidence(REQUESTS_NAME, raw.line(first), first.id, "start_s", f"{first.start_s or 0.0:.6f}"),
-        Evidence(REQUESTS_NAME, raw.line(last), last.id, field, f"{end:.6f}"),
+        Evidence(REQUESTS_NAME, first[1], first[2].id, "start_s", f"{first[0]:.6f}"),
+        Evidence(REQUESTS_NAME, line, record.id, field, f"{end:.6f}"),
     ]
 
 
 def _stalls_evidence(raw: Raw, lang: str | None) -> list[Evidence]:
     """The requests whose replies stalled."""
-    stalled = [record for record in raw.ok if measures.stalls_of(record)]
-    return [_lines_evidence("chunk_s", "stall", stalled, raw, lang)]
+    stalled = (line for line, record in raw.ok() if measures.stalls_of(record))
+    return [_lines_evidence("chunk_s", "stall", stalled, lang)]
 
 
 def _sessions_evidence(raw: Raw, lang: str | None) -> list[Evidence]:
     """Session lifetimes over the window."""
-    sessions = len({record.session for record in raw.measured if record.start_s is not None})
-    mean, peak = measures.live_sessions(raw.measured)
-    window = measures.window_s(raw.measured) or 0.0
-    said = text("results.why.sessions", lang, n=sessions, peak=peak)
+    mean, peak = raw.seen.live_sessions()
+    window = raw.seen.window_s() or 0.0
+    said = text("results.why.sessions", lang, n=len(raw.seen.spans), peak=peak)
     alive = (mean or 0.0) * window
     return [
         Evidence(REQUESTS_NAME, None, None, "session, start_s, end_s", f"{said}: {alive:.6f} ÷ {window:.6f}"),
@@ -289,7 +305,7 @@ def _sessions_evidence(raw: Raw, lang: str | None) -> list[Evidence]:
 
 def _usage_evidence(raw: Raw, lang: str | None) -> list[Evidence]:
     """Cached and all prompt tokens as the replies state them."""
-    return [_sum_evidence("cached_tokens", raw.ok, lang), _sum_evidence("input_tokens", raw.ok, lang)]
+    return [_sum_evidence("cached_tokens", raw, lang), _sum_evidence("input_tokens", raw, lang)]
 
 
 def _engine_evidence(raw: Raw, lang: str | None) -> list[Evidence]:

@@ -17,12 +17,12 @@ from servemark.base.home import Home
 from servemark.evals.io import write_evals
 from servemark.launch.engines.protocol import EngineCounters, EngineIdentity
 from servemark.replay.outcome import ReplayOutcome
-from servemark.replay.record import RequestRecord
-from servemark.replay.records_io import read_records
 from servemark.results.build import LoopFigures, RowInputs, build_row
-from servemark.results.replay_figures import replay_figures
+from servemark.results.replay_figures import questions_of, replay_figures
 from servemark.results.row import ResultRow
 from servemark.results.serialize import encode_result, write_result
+from servemark.results.summary import Summary
+from servemark.results.summary_file import summarise_file
 from servemark.runs.folder import STEPS, RunFolder
 from servemark.runs.host import host_facts, package_versions, versions
 from servemark.runs.manifest import cache_state, declared, run_id, utc_now, workload_facts
@@ -142,7 +142,7 @@ def finish(  # noqa: PLR0917 - all that a row is made from
         write_evals(folder.file("evals.json"), measured.evals)
     files = hashes(folder)
     # Read back: the row is made from exactly what is kept, to the last digit.
-    records = [record for _, record in read_records(folder.file("requests.jsonl"))]
+    seen = summarise_file(folder.file("requests.jsonl"), questions_of(measured.loop))
     inputs = RowInputs(
         run_id=run_id(line_id, point.concurrency),
         line_id=line_id,
@@ -161,9 +161,9 @@ def finish(  # noqa: PLR0917 - all that a row is made from
         asked_model=line_id,
         gpus_deployed=request.choice.deployment.gpus_total,
         planned_requests=request.workload.requests,
-        records=records,
-        loop=loop_figures(measured.loop, records, measured.clock_jump_s),
-        replayed=replay_figures(measured.loop, records),
+        seen=seen,
+        loop=loop_figures(measured.loop, seen, measured.clock_jump_s),
+        replayed=replay_figures(measured.loop, seen),
         counters_before=measured.counters_before,
         counters_after=measured.counters_after,
         theoretical=theory.tokens,
@@ -190,15 +190,13 @@ def _store(identity: EngineIdentity, measured: Measured) -> dict[str, object]:
     return {"store": {"store_setup_s": max(seconds, default=None), "ranks": ranks, **window}}
 
 
-def loop_figures(
-    outcome: ReplayOutcome, records: Sequence[RequestRecord], clock_jump_s: float | None
-) -> LoopFigures:
+def loop_figures(outcome: ReplayOutcome, seen: Summary, clock_jump_s: float | None) -> LoopFigures:
     """The client's own state over the window."""
     health = outcome.health
     lags = [p.lag_p99_s for p in outcome.processes if p.lag_p99_s is not None]
     return LoopFigures(
         cpu_s=health.cpu_s,
-        chunks=sum(len(r.chunk_s) for r in records if r.phase == "measured"),
+        chunks=seen.chunks,
         loop_lag_p50_s=health.lag_p50_s,
         loop_lag_p99_s=health.lag_p99_s,
         loop_lag_max_s=health.lag_max_s,

@@ -25,15 +25,16 @@ from servemark.replay.outcome import ReplayOutcome
 from servemark.replay.processes import ProcessReplay
 from servemark.replay.profiles import SEMANTICS_ID, Profile
 from servemark.replay.progress import ProgressSnapshot
-from servemark.replay.records_io import RecordWriter, read_records
+from servemark.replay.records_io import RecordWriter
 from servemark.replay.run import ReplayPlan, replay
 from servemark.replay.shard_process import ShardJob
 from servemark.replay.stop import StopSignal
 from servemark.replay.target import Target
 from servemark.results.build import RowInputs, build_row
-from servemark.results.replay_figures import replay_figures
+from servemark.results.replay_figures import questions_of, replay_figures
 from servemark.results.row import ResultRow
 from servemark.results.serialize import write_result
+from servemark.results.summary_file import summarise_file
 from servemark.runs.collect import hashes, ingest, loop_figures
 from servemark.runs.folder import RunFolder
 from servemark.runs.host import host_facts, package_versions, versions
@@ -42,14 +43,12 @@ from servemark.runs.server_questions import NoAnswerError, Server
 from servemark.traces.describe import describe
 from servemark.traces.open import TraceOptions, open_workload
 from servemark.traces.text import TextMaker, build_word_table, candidate_words
-from servemark.traces.theory import TheoreticalHit, theoretical_hit
+from servemark.traces.theory import theoretical_hit
 from servemark.traces.tokenizers import file_tokenizer
-from servemark.traces.types import CacheBust, Workload
+from servemark.traces.types import Workload
 
 SUITE = "replay"
 TEXT_SEED = "servemark"
-THEORY_REQUESTS = 2000
-"""Prompts of a long trace are read block by block: beyond so many the hit would take longer to work out than to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,8 @@ def run_replay(
     identity = _identity(request, workload)
     name = run_id(line_id, request.concurrency)
     started = utc_now()
-    manifest = _manifest(request, workload, identity, line_id, name, started)
+    described = describe(workload)  # reads every session: once is enough
+    manifest = _manifest(request, workload, described, identity, line_id, name, started)
     stop = StopSignal()
     with RunFolder.create(home.runs / name, manifest) as folder, _Signals(stop):
         try:
@@ -169,7 +169,7 @@ def run_replay(
             after = server.counters() if before and before[0] is not None else None
             facts = Watched(started, begun, lengths, before[0] if before else None, after)
             folder.release_reserve()
-            row = _row(request, workload, identity, manifest, outcome, folder, facts)
+            row = _row(request, workload, described, identity, manifest, outcome, folder, facts)
         except ServemarkError as error:
             folder.fail(error, utc_now())
             raise
@@ -258,11 +258,6 @@ def _replayed(  # noqa: PLR0917 - all that one replay needs
         merge_records(parts, records)
 
 
-def _theory(workload: Workload, bust: CacheBust) -> TheoreticalHit | None:
-    """The hit of an infinite cache; None for workloads whose prompts are too many to walk through."""
-    return theoretical_hit(workload, bust) if workload.requests <= THEORY_REQUESTS else None
-
-
 def _identity(request: ReplayRequest, workload: Workload) -> dict[str, object]:
     return {
         "kind": "replay",
@@ -279,6 +274,7 @@ def _declared(request: ReplayRequest) -> dict[str, object]:
 def _manifest(  # noqa: PLR0917 - written once
     request: ReplayRequest,
     workload: Workload,
+    described: dict[str, object],
     identity: dict[str, object],
     line_id: str,
     name: str,
@@ -296,7 +292,7 @@ def _manifest(  # noqa: PLR0917 - written once
         "series_id": content_hash({k: v for k, v in identity.items() if k != "urls"}, 16),
         "identity": identity,
         "declared": _declared(request),
-        "workload": describe(workload),
+        "workload": described,
         "cache_state": {"kind": "marked", "marker_scope": request.profile.cache_bust},
         "expected": {
             "requests": workload.requests
@@ -319,27 +315,27 @@ def _manifest(  # noqa: PLR0917 - written once
 def _row(  # noqa: PLR0917 - all that a row is made from
     request: ReplayRequest,
     workload: Workload,
+    described: dict[str, object],
     identity: dict[str, object],
     manifest: dict[str, object],
     outcome: ReplayOutcome,
     folder: RunFolder,
     facts: Watched,
 ) -> ResultRow:
-    records = [record for _, record in read_records(folder.file("requests.jsonl"))]
-    if not any(r.phase == "measured" and r.outcome == "ok" for r in records):
-        bad = next((r for r in reversed(records) if r.outcome != "ok"), None)
+    seen = summarise_file(folder.file("requests.jsonl"), questions_of(outcome, request.limits))
+    if not seen.ok:
+        ended, kind, detail = seen.last_bad or ("-", None, None)
         raise ServemarkError(
-            "runs.replay_none_answered", Layer.ENGINE, count=len(records),
-            outcome=bad.outcome if bad else "-", kind=(bad.error_kind if bad else None) or "-",
-            detail=((bad.error_detail if bad else None) or "-")[:200],
+            "runs.replay_none_answered", Layer.ENGINE, count=seen.records,
+            outcome=ended, kind=kind or "-", detail=(detail or "-")[:200],
         )  # fmt: skip
     figures = replay_figures(
-        outcome, records, mode="closed" if request.arrivals is None else "open",
-        profile=request.profile.name, options=request.options(), limits=request.limits,
+        outcome, seen, mode="closed" if request.arrivals is None else "open",
+        profile=request.profile.name, options=request.options(),
         validity=request.profile.validity,
     )  # fmt: skip
-    theory = _theory(workload, request.profile.cache_bust)
     whole = request.profile.duration_s is None and request.max_requests is None
+    theory = theoretical_hit(workload, request.profile.cache_bust) if whole else None
     row = build_row(
         RowInputs(
             run_id=str(manifest["run_id"]), line_id=str(manifest["line_id"]),
@@ -348,12 +344,12 @@ def _row(  # noqa: PLR0917 - all that a row is made from
             started_utc=facts.started_utc, finished_utc=utc_now(), identity=identity,
             declared=_declared(request),
             observed={"host": host_facts(), "packages": package_versions(), "text_lengths": facts.lengths},
-            workload=describe(workload),
+            workload=described,
             cache_state={"kind": "marked", "marker_scope": request.profile.cache_bust},
-            asked_model=request.target.model, gpus_deployed=request.gpus, planned_requests=outcome.planned, records=records,
-            loop=loop_figures(outcome, records, None),
-            theoretical=theory.tokens if theory and whole else None,
-            theoretical_blocks=theory.blocks if theory and whole else None,
+            asked_model=request.target.model, gpus_deployed=request.gpus, planned_requests=outcome.planned, seen=seen,
+            loop=loop_figures(outcome, seen, None),
+            theoretical=theory.tokens if theory else None,
+            theoretical_blocks=theory.blocks if theory else None,
             counters_before=facts.before, counters_after=facts.after,
             phases_s={"replay": outcome.window_s, "warmup": max(0.0, time.monotonic() - facts.begun - outcome.window_s)},
             files=hashes(folder), versions=versions(),

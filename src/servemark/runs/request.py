@@ -22,13 +22,18 @@ from servemark.traces.recipe import AgenticRecipe, recipe_problems
 from servemark.traces.theory import TheoreticalHit, theoretical_hit
 from servemark.traces.types import CacheBust, Workload
 
+TRACE_SESSIONS = 8
+"""Sessions of a trace that a run takes unless told otherwise: a first look, not the trace's hours."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """What the command line may change. None leaves the recipe's word."""
 
-    trace: Path | None = None
-    sessions: int = 8
+    trace: Path | str | None = None
+    """A trace in any format, a folder of session files, or `random:isl=…,osl=…`."""
+    sessions: int | None = None
+    """Of the trace; None: `TRACE_SESSIONS`."""
     scale_lengths: float = 1.0
     scale_think: float | None = None
     cache_bust: CacheBust | None = None
@@ -96,20 +101,53 @@ def prepare(selector_text: str, options: RunOptions, default_suite: str | None =
 
 def _workload(choice: Choice, options: RunOptions) -> tuple[Workload, dict[str, dict[str, object]]]:
     if options.trace is not None:
-        from servemark.traces.chains import DEFAULT_THINK_SCALE, mooncake_workload  # noqa: PLC0415 - msgspec is slow
-
-        think = DEFAULT_THINK_SCALE if options.scale_think is None else options.scale_think
-        workload = mooncake_workload(
-            options.trace,
-            sessions=options.sessions,
-            scale_lengths=options.scale_lengths,
-            think_scale=think,
-        )
-        return workload, {options.trace.name: _hashed(options.trace)}
+        return _traced(options.trace, options)
     recipe, hashes = _generator_recipe(choice.suite, choice.deployment)
     if options.scale_think is not None:
         recipe = replace(recipe, think_scale=options.scale_think)
     return generate(recipe), hashes
+
+
+def _traced(trace: Path | str, options: RunOptions) -> tuple[Workload, dict[str, dict[str, object]]]:
+    """The workload of `--trace`: whatever `open_workload` opens, told by content. Mooncake rows are linked to
+    sessions and their gaps shortened, since a row alone shares next to nothing with its neighbours."""
+    from servemark.traces.chains import DEFAULT_THINK_SCALE  # noqa: PLC0415 - msgspec is slow
+    from servemark.traces.open import TraceOptions, detect, open_workload  # noqa: PLC0415
+
+    spec = str(trace)
+    lengths_alone = spec.startswith("random:")
+    if lengths_alone:
+        _refuse_options(spec, options)
+    mooncake = not lengths_alone and Path(spec).is_file() and detect(Path(spec)) == "mooncake"
+    think = options.scale_think
+    if think is None:
+        think = DEFAULT_THINK_SCALE if mooncake else 1.0
+    workload = open_workload(
+        spec,
+        TraceOptions(
+            sessions=options.sessions or TRACE_SESSIONS,
+            scale_lengths=options.scale_lengths,
+            think_scale=think,
+            link=mooncake,
+        ),
+    )
+    if lengths_alone:
+        return workload, {}
+    path = Path(spec)
+    if path.is_dir():  # the hash that the workload was opened with, over the sessions that it takes
+        return workload, {path.name: {"sha256": workload.source["sha256"], "bytes": None}}
+    return workload, {path.name: _hashed(path)}
+
+
+def _refuse_options(spec: str, options: RunOptions) -> None:
+    given = {
+        "--sessions": options.sessions is not None,
+        "--scale-lengths": options.scale_lengths != 1.0,
+        "--scale-think": options.scale_think is not None,
+    }
+    names = ", ".join(name for name, is_given in given.items() if is_given)
+    if names:
+        raise input_error("runs.random_options", options=names, spec=spec[:60])
 
 
 def suite_scenario(suite: Suite, deployment: Deployment) -> dict[str, object]:

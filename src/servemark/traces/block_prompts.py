@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import overload
 
 from servemark.traces.types import CountedMessages, Message, Role, Segment
@@ -87,12 +88,16 @@ class PackedStream:
 
     def spans(self, number: int) -> list[tuple[Role, int]]:
         """(role, end in blocks) of a prompt's messages; a tail belongs to the last."""
-        first = len(self._added[0])
+        return list(next(islice(self.each_spans(), number, None)))
+
+    def each_spans(self) -> Iterator[list[tuple[Role, int]]]:
+        """`spans` of one turn after the other, each made from the one before: the same list, changed."""
+        size = len(self._added[0])
         found: list[tuple[Role, int]] = []
-        size = first
         self._begin(found, size)
         _extend(found, size)
-        for turn in range(1, number + 1):
+        yield found
+        for turn in range(1, len(self._added)):
             kept = self._kept[turn]
             whole = kept == size
             while found and found[-1][1] > kept:
@@ -105,7 +110,7 @@ class PackedStream:
             if whole and found[-1][0] == "user" and 0 < reply < size - kept:
                 found.append(("assistant", kept + reply))
             _extend(found, size)
-        return found
+            yield found
 
     def _begin(self, spans: list[tuple[Role, int]], size: int) -> None:
         if not spans and 0 < self.system_blocks <= size:

@@ -1,0 +1,176 @@
+"""The summary of many records: equal to plain lists, however it is cut up, and bounded in memory."""
+
+from __future__ import annotations
+
+import math
+import random
+import runpy
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from servemark.base.errors import ServemarkError
+from servemark.metrics.percentiles import Distribution
+from servemark.replay.record import RequestRecord
+from servemark.replay.records_io import RecordWriter, read_records, split_lines
+from servemark.results import measures, tally
+from servemark.results.summary import Questions, Summary, summarise
+from servemark.results.summary_file import summarise_file
+from servemark.results.tally import Tally, to_microseconds
+
+a_record: Callable[..., RequestRecord] = runpy.run_path(str(Path(__file__).with_name("test_build.py")))[
+    "a_record"
+]
+QUESTIONS = Questions(((3.0, 40.0), (0.0, 1e6)), {"ttft_s": 0.3, "chunk_gap_s": 1.0})
+
+
+def many(n: int, seed: int = 1) -> list[RequestRecord]:
+    """Requests of every outcome, with and without tokens a chunk, some of them stalling."""
+    rng = random.Random(seed)
+    made = []
+    for i in range(n):
+        start = round(i * 0.1, 6)
+        times = [start + rng.uniform(0.1, 0.5)]
+        while len(times) < rng.randrange(1, 30):
+            times.append(times[-1] + (rng.uniform(1, 3) if rng.random() < 0.05 else rng.gauss(0.02, 0.001)))
+        made.append(
+            a_record(
+                f"r{i}",
+                start,
+                session=f"s{i % 7}",
+                chunk_s=[round(t, 6) for t in times],
+                end_s=round(times[-1] + 0.1, 6),
+                chunk_tokens=[rng.randrange(3) for _ in times] if i % 2 else None,
+                output_tokens=rng.choice([len(times), len(times) + 3]),
+                input_tokens=rng.randrange(50, 200),
+                outcome=rng.choice(["ok", "ok", "ok", "error", "incomplete", "cancelled"]),
+                served_model=rng.choice(["m", "n", None]),
+            )
+        )
+    return made
+
+
+def figures(seen: Summary) -> dict[str, object]:
+    """Everything that a row takes from a summary."""
+    return {
+        "distributions": seen.distributions(),
+        "counts": seen.counts(9),
+        "live": seen.live_sessions(),
+        "window": seen.window_s(),
+        "inside": [seen.tokens_inside(*window) for window in seen.questions.windows],
+        "tokens": seen.row_tokens(None),
+        "failures": seen.with_failures(),
+        "slo": seen.slo(),
+        "osl": seen.osl,
+        "isl": seen.isl,
+        "first": seen.first_chunks,
+        "models": seen.models.most_common(),
+        "stalls": seen.stalls,
+        "validity": seen.validity,
+        "bad": seen.last_bad,
+    }
+
+
+def test_equal_to_plain_lists() -> None:
+    """Distributions to the last digit as `Distribution.of` of all values in one list, metric by metric."""
+    records = many(400)
+    ok = [r for r in records if r.outcome == "ok"]
+    plain = {
+        name: Distribution.of([v for r in ok for v in values_of(r)])
+        for name, values_of in measures.VALUES.items()
+    }
+    seen = summarise(records)
+    assert seen.distributions() == {name: d for name, d in plain.items() if d is not None}
+    assert seen.stalls == sum(measures.stalls_of(r) for r in ok) > 0
+
+
+@pytest.mark.parametrize("cuts", [(0,), (200,), (1, 399), (100, 200, 300)])
+def test_parts_merge_to_the_whole(cuts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut anywhere, with a dictionary so small that sorted runs are made."""
+    records = many(400)
+    whole = figures(summarise(records, QUESTIONS))
+    monkeypatch.setattr(tally, "MAX_DISTINCT", 50)
+    edges = [0, *cuts, len(records)]
+    parts = [summarise(records[a:b], QUESTIONS) for a, b in pairwise(edges)]
+    for later in parts[1:]:
+        parts[0].merge(later)
+    assert figures(parts[0]) == whole
+
+
+def test_processes_read_the_same(tmp_path: Path) -> None:
+    """A file read by three processes; and a bad line, which one reader then names."""
+    path = tmp_path / "requests.jsonl"
+    with RecordWriter(path) as writer:
+        for record in many(400):
+            writer.write(record)
+    one = summarise_file(path, QUESTIONS, processes=1)
+    assert figures(summarise_file(path, QUESTIONS, processes=3)) == figures(one)
+    assert one.records == 400
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[350] = b"{}\n"
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(ServemarkError) as caught:
+        summarise_file(path, QUESTIONS, processes=3)
+    assert f"{path}:351" in caught.value.what()
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5, 400, 4000])
+def test_lines_are_split_whole(tmp_path: Path, parts: int) -> None:
+    """Every line lies in one part, in order, however many parts are asked for."""
+    path = tmp_path / "r"
+    with RecordWriter(path) as writer:
+        for record in many(40):
+            writer.write(record)
+    data = path.read_bytes()
+    places = split_lines(path, parts)
+    pieces = [data[start:end] for start, end in places]
+    assert b"".join(pieces) == data
+    assert all(piece.endswith(b"\n") for piece in pieces)
+    assert len(places) <= parts
+    assert len(list(read_records(path))) == 40
+
+
+@given(st.lists(st.tuples(st.floats(-1e12, 1e12), st.integers(1, 5)), max_size=40))
+def test_counted_is_written_out(pairs: list[tuple[float, int]]) -> None:
+    """`of_counted` against `of`, to the last digit."""
+    counts: dict[float, int] = {}
+    for value, count in pairs:
+        counts[value + 0.0] = counts.get(value + 0.0, 0) + count
+    ordered = sorted(counts)
+    out = [value for value in ordered for _ in range(counts[value])]
+    assert Distribution.of_counted(ordered, [counts[v] for v in ordered]) == Distribution.of(out)
+
+
+def test_equal_gaps_are_one_value() -> None:
+    """20 ms after 1 s, after 1,000 s and after 100,000 s: three different floats, one gap."""
+    raw = [0.02 + at - at for at in (1.0, 1000.0, 100_000.0)]
+    assert len(set(raw)) == 3
+    assert {to_microseconds(gap) for gap in raw} == {0.02}
+    counted = Tally(microseconds=True)
+    counted.add(raw)
+    assert [list(part) for part in counted.ascending()] == [[0.02], [3]]
+
+
+def test_distinct_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit values go to sorted runs, and the distribution stays exact."""
+    monkeypatch.setattr(tally, "MAX_DISTINCT", 10)
+    rng = random.Random(3)
+    values = [rng.choice([rng.random(), 0.5]) for _ in range(500)]
+    counted = Tally()
+    for at in range(0, 500, 5):
+        counted.add(values[at : at + 5])
+        assert len(counted._counts) <= 10
+    assert counted.distribution() == Distribution.of(values)
+    assert math.isclose(sum(counted.ascending()[1]), 500)
+
+
+def test_a_server_that_makes_up_names() -> None:
+    """Each reply names another model: the names kept are bounded, and none is lost from the count."""
+    records = [a_record(f"r{i}", float(i), served_model=f"m{i}") for i in range(1200)]
+    seen = summarise(records)
+    assert len(seen.models) <= 1001
+    assert seen.models.total() == 1200
