@@ -1,0 +1,66 @@
+"""What a gate is, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from servemark.results.point import Point
+
+
+class Severity(StrEnum):
+    """What one gate says of one point. SKIPPED: what it needs is not there; `values` says what."""
+
+    OK = "ok"
+    WARNING = "warning"
+    QUARANTINE = "quarantine"
+    SKIPPED = "skipped"
+
+
+class Verdict(StrEnum):
+    """What all gates together say of a point: the worst of them."""
+
+    VALID = "valid"
+    WARNINGS = "warnings"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True, slots=True)
+class GateFinding:
+    """One gate's word on one point. The sentence is message `gate.<id>` (and `.next`, what to do) with `values`; numbers
+    in them are what was compared, so that anybody can check the arithmetic."""
+
+    gate: str
+    severity: Severity
+    values: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What stands around a point: the others of its line and run (points of the same source and run), earlier attempts of
+    the same point, and evals of the same run and recipe."""
+
+    line: Sequence[Point] = ()
+    run: Sequence[Point] = ()
+    attempts: Sequence[Point] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One gate. `version` goes up when the same point would be judged otherwise. `tolerance` is the named number that its
+    message quotes, `source` where it comes from."""
+
+    id: str
+    version: int
+    judge: Callable[[Point, Context], GateFinding]
+    tolerance: float | None = None
+    source: str = ""
+
+
+def verdict_of(findings: Sequence[GateFinding]) -> Verdict:
+    """The worst finding decides; skipped gates decide nothing."""
+    said = {finding.severity for finding in findings}
+    if Severity.QUARANTINE in said:
+        return Verdict.QUARANTINED
+    return Verdict.WARNINGS if Severity.WARNING in said else Verdict.VALID
