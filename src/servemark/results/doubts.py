@@ -38,7 +38,7 @@ DISPATCH_LIMIT_S = 0.005
 class Facts:
     """What a doubt may look at. `ok` are the measured requests that ended well; times in seconds."""
 
-    concurrency: int
+    concurrency: int | None
     counts: Counts
     window_s: float | None
     ok: Sequence[RequestRecord]
@@ -290,8 +290,8 @@ def stalls_seen(facts: Facts) -> Warned | None:
 def concurrency_not_reached(facts: Facts) -> Warned | None:
     """The asked number of live sessions was never or hardly there."""
     mean = facts.achieved_concurrency
-    if facts.replayed is not None and facts.replayed.mode == "open":
-        return None  # it asks for none
+    if facts.concurrency is None:
+        return None  # an open loop asks for none
     if mean is None or (
         facts.peak_sessions >= facts.concurrency and mean >= CONCURRENCY_SHARE * facts.concurrency
     ):

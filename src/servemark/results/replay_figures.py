@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Literal
 
+from servemark.replay.arrivals import Arrivals
 from servemark.replay.outcome import LoopOutcome
 from servemark.replay.profiles import SEMANTICS_ID, Validity, breaches
 from servemark.replay.record import RequestRecord
 from servemark.results import measures
-from servemark.results.row import ReplayFigures, Warned
+from servemark.results.row import ArrivalLaw, ReplayFigures, Warned
 
 DIGITS = 6
 
@@ -19,13 +19,14 @@ def replay_figures(
     outcome: LoopOutcome,
     records: Sequence[RequestRecord],
     *,
-    mode: Literal["closed", "open"] = "closed",
+    arrivals: Arrivals | None = None,
     profile: str | None = None,
     options: Mapping[str, object] | None = None,
     limits: Mapping[str, float] | None = None,
     validity: Validity | None = None,
 ) -> ReplayFigures:
-    """`records` as read back from requests.jsonl, of all phases; `limits` is the service-level objective."""
+    """`records` as read back from requests.jsonl, of all phases; `limits` is the service-level objective;
+    without `arrivals` the loop was closed."""
     measured = measures.measured(records)
     start_s, end_s = round(outcome.window_start_s, DIGITS), round(outcome.window_end_s, DIGITS)
     window = measures.tokens_inside(measured, start_s, end_s) if outcome.timed and end_s > start_s else None
@@ -37,7 +38,7 @@ def replay_figures(
     broken = breaches(validity, measured, duration_s) if validity is not None else ()
     return ReplayFigures(
         semantics=SEMANTICS_ID,
-        mode=mode,
+        mode="closed" if arrivals is None else "open",
         profile=profile,
         options=dict(options or {}),
         max_in_flight=outcome.max_in_flight,
@@ -53,4 +54,18 @@ def replay_figures(
         warmup_cut_off=tuple(outcome.warmup_cut_off),
         held_by_cap=outcome.held_by_cap,
         processes=tuple(asdict(process) for process in outcome.processes),
+        arrivals=None if arrivals is None else arrival_law(arrivals),
+    )
+
+
+def arrival_law(arrivals: Arrivals) -> ArrivalLaw:
+    """The law as the row keeps it."""
+    by_times = arrivals.kind == "trace"
+    return ArrivalLaw(
+        law=str(arrivals),
+        kind=arrivals.kind,
+        rate_per_s=None if by_times else arrivals.rate,
+        end_rate_per_s=arrivals.end_rate if arrivals.kind == "ramp" else None,
+        speed=arrivals.speed if by_times else None,
+        seed=arrivals.seed,
     )

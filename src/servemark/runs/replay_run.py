@@ -71,12 +71,17 @@ class ReplayRequest:
     limits: dict[str, float] = field(default_factory=dict)
     command: tuple[str, ...] = ()
 
+    @property
+    def asked_concurrency(self) -> int | None:
+        """Live session trees that were asked for; an open loop asks for none."""
+        return self.concurrency if self.arrivals is None else None
+
     def options(self) -> dict[str, object]:
         """Everything that shapes what is sent, JSON-ready; goes into manifest, identity and row."""
         return {
             "semantics": SEMANTICS_ID,
             "profile": {k: v for k, v in asdict(self.profile).items() if k != "validity"},
-            "concurrency": self.concurrency if self.arrivals is None else None,
+            "concurrency": self.asked_concurrency,
             "arrivals": None if self.arrivals is None else str(self.arrivals),
             "max_requests": self.max_requests,
             "max_in_flight": self.max_in_flight,
@@ -156,7 +161,7 @@ def run_replay(
     text, lengths = text_maker(request, server)
     line_id = new_line_id("replay-" + request.target.model.rstrip("/").rpartition("/")[2][:32])
     identity = _identity(request, workload)
-    name = run_id(line_id, request.concurrency)
+    name = run_id(line_id, request.asked_concurrency)
     started = utc_now()
     manifest = _manifest(request, workload, identity, line_id, name, started)
     stop = StopSignal()
@@ -291,7 +296,7 @@ def _manifest(  # noqa: PLR0917 - written once
         "created_utc": created,
         "suite": SUITE,
         "arm": request.target.model,
-        "concurrency": request.concurrency,
+        "concurrency": request.asked_concurrency,
         "point_id": content_hash(identity, 16),
         "series_id": content_hash({k: v for k, v in identity.items() if k != "urls"}, 16),
         "identity": identity,
@@ -334,7 +339,7 @@ def _row(  # noqa: PLR0917 - all that a row is made from
             detail=((bad.error_detail if bad else None) or "-")[:200],
         )  # fmt: skip
     figures = replay_figures(
-        outcome, records, mode="closed" if request.arrivals is None else "open",
+        outcome, records, arrivals=request.arrivals,
         profile=request.profile.name, options=request.options(), limits=request.limits,
         validity=request.profile.validity,
     )  # fmt: skip
@@ -344,7 +349,7 @@ def _row(  # noqa: PLR0917 - all that a row is made from
         RowInputs(
             run_id=str(manifest["run_id"]), line_id=str(manifest["line_id"]),
             point_id=str(manifest["point_id"]), series_id=str(manifest["series_id"]),
-            suite=SUITE, arm=request.target.model, concurrency=request.concurrency,
+            suite=SUITE, arm=request.target.model, concurrency=request.asked_concurrency,
             started_utc=facts.started_utc, finished_utc=utc_now(), identity=identity,
             declared=_declared(request),
             observed={"host": host_facts(), "packages": package_versions(), "text_lengths": facts.lengths},
