@@ -95,6 +95,14 @@ def print_replay(result: ReplayResult) -> None:
         if value is not None:
             plain.add_row(Text(text(METRICS[name].label_key)), shown(value, METRICS[name].unit.value))
     console.print(plain)
+    if result.stalls:
+        console.print(text("cli.replay.stalls"))
+    for request, stall in result.stalls:
+        said = text(
+            "cli.replay.stall", None, request=request, gap=shown(stall.gap_s, "s"), chunk=stall.chunk,
+            at=shown(stall.at_s, "s"),
+        )  # fmt: skip
+        console.print(Text(f"  {said}"))
     for warned in result.row.warnings:
         console.print(Text("! " + text(f"warning.{warned.code}", None, **warned.values), style="yellow"))
     console.print(text("cli.show.folder", None, folder=result.folder), style="dim", soft_wrap=True)

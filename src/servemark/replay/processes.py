@@ -20,9 +20,10 @@ from typing import Any, Final
 
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.replay.health import kernel_drops
-from servemark.replay.loop import Go, Shard
+from servemark.replay.loop import Shard
 from servemark.replay.merging import merge_outcomes
 from servemark.replay.outcome import LoopOutcome, ProcessFacts
+from servemark.replay.playing import Go
 from servemark.replay.progress import PROGRESS_INTERVAL_S, MergedProgress, ProgressSnapshot
 from servemark.replay.records_io import read_records
 from servemark.replay.shard_process import ShardJob, main
@@ -33,6 +34,7 @@ STREAMS_A_PROCESS: Final = 256
 """Streams that one process is given by `auto`: at 20 ms between tokens about a third of a core."""
 _POLL_S: Final = 0.1
 _HEAD_START_S: Final = 0.2
+_END_S: Final = 2.5
 _CLOCK_ROUNDS: Final = 5
 
 
@@ -227,14 +229,13 @@ class ProcessReplay:
 
     def _end_all(self) -> None:
         for child in self._children:
-            child.process.join(0.5 if child.outcome is not None or child.error is not None else 0.0)
-            if child.process.is_alive():
-                child.process.terminate()
-                child.process.join(2.0)
+            child.pipe.close()  # a child that still runs gives up what it has in flight, keeps its records, and ends
+        until_s = time.monotonic() + _END_S
+        for child in self._children:
+            child.process.join(max(0.0, until_s - time.monotonic()))
             if child.process.is_alive():
                 child.process.kill()
                 child.process.join()
-            child.pipe.close()
 
 
 def _facts(child: _Child) -> ProcessFacts:

@@ -15,7 +15,9 @@ from servemark.launch.engines.protocol import EngineCounters
 from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.percentiles import Distribution
 from servemark.metrics.request import first_chunk_tokens
+from servemark.replay.profiles import GONE_AFTER_S
 from servemark.replay.record import RequestRecord
+from servemark.replay.sending import SERVER_GONE, TOO_MANY_FAILED
 from servemark.results.row import CacheFigures, ClientHealth, Counts, ReplayFigures, Warned
 
 LOOP_LAG_LIMIT_S = 0.005
@@ -329,6 +331,21 @@ def replay_invalid(facts: Facts) -> Warned | None:
     return Warned("replay_invalid", {"profile": facts.replayed.profile or "—", "rules": rules})
 
 
+def server_gone(facts: Facts) -> Warned | None:
+    """Nobody took connections any more, so the replay ended itself."""
+    if facts.replayed is None or facts.replayed.stopped != SERVER_GONE:
+        return None
+    return Warned("server_gone", {"seconds": GONE_AFTER_S})
+
+
+def too_many_failed(facts: Facts) -> Warned | None:
+    """The replay ended itself because more requests failed than its profile allows."""
+    if facts.replayed is None or facts.replayed.stopped != TOO_MANY_FAILED:
+        return None
+    counts = facts.counts
+    return Warned("too_many_failed", {"failed": counts.error + counts.timeout + counts.incomplete})
+
+
 def process_lost(facts: Facts) -> Warned | None:
     """A client process ended without a word: its lanes fell silent in the middle."""
     if facts.replayed is None:
@@ -377,6 +394,8 @@ DOUBTS: tuple[Callable[[Facts], Warned | None], ...] = (
     engine_restarted,
     other_model,
     replay_invalid,
+    server_gone,
+    too_many_failed,
     process_lost,
     client_paused,
     client_limited,

@@ -114,11 +114,13 @@ def live_sessions(records: Sequence[RequestRecord]) -> tuple[float | None, int]:
 
 def stalls_of(record: RequestRecord) -> int:
     """Gaps of one reply longer than `metrics.request.stall_threshold_s`."""
-    gaps = formulas.chunk_gaps_s(record)
-    if not gaps:
-        return 0
-    threshold = formulas.stall_threshold_s(gaps)
-    return sum(gap > threshold for gap in gaps)
+    return len(formulas.stalls(record))
+
+
+def longest_stalls(ok: Iterable[RequestRecord]) -> list[tuple[RequestRecord, formulas.Stall]]:
+    """All stalls of ok requests with the request that each is in, the longest first."""
+    found = [(record, stall) for record in ok for stall in formulas.stalls(record)]
+    return sorted(found, key=lambda each: (-each[1].gap_s, each[1].at_s))
 
 
 def token_sum(ok: Sequence[RequestRecord], field: str) -> int | None:

@@ -54,6 +54,7 @@ def replay_figures(
         warmup_cut_off=tuple(outcome.warmup_cut_off),
         held_by_cap=outcome.held_by_cap,
         processes=tuple(asdict(process) for process in outcome.processes),
+        stopped=outcome.stop_reason if outcome.stop_mode is not None else None,
         arrivals=None if arrivals is None else arrival_law(arrivals),
     )
 

@@ -140,6 +140,8 @@ class ReplayFigures:
     warmup_cut_off: tuple[str, ...] = ()
     held_by_cap: int = 0
     processes: tuple[dict[str, object], ...] = ()
+    stopped: str | None = None
+    """Why it ended early: `interrupt`, `server_gone`, `failed_requests`, ...; None at its own end."""
     arrivals: ArrivalLaw | None = None
     """The load of an open loop; None for a closed one."""
 

@@ -269,9 +269,20 @@ def _window_evidence(raw: Raw, lang: str | None) -> list[Evidence]:
 
 
 def _stalls_evidence(raw: Raw, lang: str | None) -> list[Evidence]:
-    """The requests whose replies stalled."""
-    stalled = [record for record in raw.ok if measures.stalls_of(record)]
-    return [_lines_evidence("chunk_s", "stall", stalled, raw, lang)]
+    """The requests whose replies stalled, and the longest stalls one by one: where in the reply, when, how long."""
+    found = measures.longest_stalls(raw.ok)
+    stalled = list({record.id: record for record, _ in found}.values())
+    each = [
+        Evidence(
+            REQUESTS_NAME, raw.line(record), record.id, f"chunk_s[{stall.chunk}]",
+            text(
+                "results.why.stall", lang, gap=f"{stall.gap_s:.6f}", at=f"{stall.at_s:.6f}", chunk=stall.chunk,
+                of=len(record.chunk_s),
+            ),
+        )
+        for record, stall in found[:MAX_LINES]
+    ]  # fmt: skip
+    return [_lines_evidence("chunk_s", "stall", stalled, raw, lang), *each]
 
 
 def _sessions_evidence(raw: Raw, lang: str | None) -> list[Evidence]:
