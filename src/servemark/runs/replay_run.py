@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -44,7 +44,7 @@ from servemark.runs.folder import RunFolder
 from servemark.runs.host import host_facts, package_versions, versions
 from servemark.runs.manifest import new_line_id, run_id, utc_now
 from servemark.runs.replay_text import SOURCES, ReplayText, replay_text
-from servemark.runs.server_questions import Server, check_reachable
+from servemark.runs.server_questions import Server
 from servemark.traces.describe import describe
 from servemark.traces.open import TraceOptions, open_workload
 from servemark.traces.text import TextMaker
@@ -155,7 +155,6 @@ def run_replay(
     """
     workload = open_workload(request.spec, request.trace)
     server = Server.of(request.target)
-    check_reachable(request.target)
     make_folder(home.runs)  # a home that cannot be written to is told before anything is sent
     text = replay_text(request.target, request.tokenizer, server, workload)
     line_id = new_line_id("replay-" + request.target.model.rstrip("/").rpartition("/")[2][:32])
@@ -164,12 +163,13 @@ def run_replay(
     started = utc_now()
     manifest = _manifest(request, workload, identity, line_id, name, started)
     stop = StopSignal()
+    tell = None if on_progress is None else partial(_told, on_progress, stop)
     with RunFolder.create(home.runs / name, manifest) as folder, _Signals(stop) as signals:
         try:
             begun = time.monotonic()
             before: list[EngineCounters | None] = []
             read = partial(_read_into, before, server)
-            outcome = _replayed(request, workload, text.maker, line_id, folder, stop, on_progress, read)
+            outcome = _replayed(request, workload, text.maker, line_id, folder, stop, tell, read)
             after = server.counters() if before and before[0] is not None else None
             facts = Watched(started, begun, text, before[0] if before else None, after, signals.last)
             folder.release_reserve()
@@ -182,6 +182,10 @@ def run_replay(
             folder.fail(bug, utc_now())
             raise
         return ReplayResult(folder.path, row, ingest(home, row, folder.path), stalls)
+
+
+def _told(on_progress: Callable[[ProgressSnapshot], None], stop: StopSignal, now: ProgressSnapshot) -> None:
+    on_progress(now if stop.mode is None else replace(now, stopping=True))
 
 
 def _read_into(found: list[EngineCounters | None], server: Server) -> None:

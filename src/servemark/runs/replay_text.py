@@ -16,7 +16,7 @@ from servemark.base.errors import Layer, ServemarkError
 from servemark.replay.client import Client, run
 from servemark.replay.record import RequestRecord
 from servemark.replay.target import ChatRequest, Target
-from servemark.runs.server_questions import NoAnswerError, Server
+from servemark.runs.server_questions import NoAnswerError, Server, check_reachable
 from servemark.traces.text import TextMaker, build_word_table, candidate_words, word_table_by_counts
 from servemark.traces.tokenizers import file_tokenizer, usage_tokenizer
 from servemark.traces.types import Segment, Workload
@@ -84,13 +84,15 @@ def prompt_lengths(records: Sequence[RequestRecord]) -> Lengths | None:
 def replay_text(target: Target, asked: str, server: Server, workload: Workload) -> ReplayText:
     """The text maker for `--tokenizer`: a path, `server`, `usage`, `words`, or `auto` (the best there is).
 
-    Raises ServemarkError for a file that cannot be read, and where `server` or `usage` is asked for and not to be had.
+    Raises ServemarkError for a file that cannot be read, for an endpoint that takes no connection, and where
+    `server` or `usage` is asked for and not to be had.
     """
+    table = None if asked in SOURCES else build_word_table(file_tokenizer(Path(asked)))
+    check_reachable(target)
+    if table is not None:
+        return _probed(ReplayText(TextMaker(table, TEXT_SEED), "file"), target, workload)
     if asked == "words":
         return ReplayText(TextMaker(candidate_words(), TEXT_SEED), "words")
-    if asked not in SOURCES:
-        made = ReplayText(TextMaker(build_word_table(file_tokenizer(Path(asked))), TEXT_SEED), "file")
-        return _probed(made, target, workload)
     reason = ""
     if asked in ("auto", "server"):
         try:
@@ -169,7 +171,8 @@ def _probed(made: ReplayText, target: Target, workload: Workload) -> ReplayText:
 def _lengths(workload: Workload) -> list[int]:
     """Some of the first turns' prompt lengths, from the shortest to the longest, none above PROBE_TOKENS."""
     count = len(workload.sessions)
-    some = {i * count // PROBE_SESSIONS for i in range(min(count, PROBE_SESSIONS))}
+    take = min(count, PROBE_SESSIONS)
+    some = {i * count // take for i in range(take)}
     found = set()
     for number in sorted(some):
         turns = workload.sessions[number].turns
