@@ -221,8 +221,8 @@ def test_a_listener_that_is_no_http_server(verb: Verb) -> None:
         assert code == 1 and url in err
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_the_key_is_nowhere(verb: Verb, processes: str) -> None:
+@pytest.mark.parametrize(("processes", "tokenizer"), [("1", "words"), ("2", "words"), ("1", "auto")])
+def test_the_key_is_nowhere(verb: Verb, processes: str, tokenizer: str) -> None:
     """The server gets it, and says it back wherever it can; no file of the home, no output holds it."""
 
     def answer(handler: Handler, body: Body, number: int) -> None:
@@ -236,6 +236,7 @@ def test_the_key_is_nowhere(verb: Verb, processes: str) -> None:
         handler.finish({"prompt_tokens": 20, "completion_tokens": 1}, model=CANARY)
         return None
 
+    verb.options = ["--tokenizer", tokenizer]
     with serving(answer) as server:
         code, out, err = verb.run(
             "--url", server.url, "--model", "m", "--api-key-env", "MY_KEY", "--processes", processes,

@@ -259,3 +259,17 @@ def _kill(pid: int) -> None:
     import os
 
     os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_while_the_client_processes_start(verb: Verb, number: int) -> None:
+    """The whole group is signalled while they still import: none dies of it, none is left, nothing was sent."""
+    with serving(good()) as server:
+        verb.start("--url", server.url, "--processes", "2", "--concurrency", "2", SHORT)
+        wait_until(lambda: bool(verb.folders) and (verb.folders[0] / "manifest.json").exists())
+        verb.signal_group(number)
+        code, out, err = verb.end(10)
+        assert code == 128 + number and out == "" and len(err.splitlines()) == 2, (code, out, err)
+        (folder,) = verb.folders
+        assert inspect(folder).state is RunState.INTERRUPTED
+        assert server.seen == []

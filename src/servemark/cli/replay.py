@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,6 +144,9 @@ def _run(request: object, home: Home, as_json: bool) -> int:
         raise TypeError(type(request).__name__)
     with ReplayView() as view:
         result = run_replay(request, home, view.progress if view.shown else None)
+    if result.row.status != "complete":  # a last impatient signal must not cut off what is said
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
     if result.store_error is not None:
         click.echo(text("runs.not_stored", None, reason=result.store_error.what()), err=True)
     if as_json:

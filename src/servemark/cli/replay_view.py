@@ -55,7 +55,8 @@ class ReplayView:
         """Two lines that fit 80 columns."""
         first = text(
             "cli.replay.live_counts", None, done=now.done, planned="∞" if now.planned is None else now.planned,
-            flight=now.in_flight, errors=now.errors, speed=shown(now.tokens_per_s, "tok/s"), rate=shown(now.requests_per_s, "req/s"),
+            flight=now.in_flight, errors=now.errors,
+            rate=shown(now.requests_per_s, "req/s"), speed=shown(now.tokens_per_s, "tok/s"),
             eta="—" if now.eta_s is None else f"{now.eta_s:.0f} s",
         )  # fmt: skip
         second = text(

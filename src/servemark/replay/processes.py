@@ -8,11 +8,14 @@ timers of all alike, and notices a process that ends without a word: the result 
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -53,6 +56,19 @@ def process_count(asked: str, streams: int) -> int:
     if not 1 <= count <= MAX_PROCESSES:
         raise input_error("replay.bad_processes", value=asked[:20], limit=MAX_PROCESSES)
     return min(count, max(1, streams))
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """A signal to the whole group must not end a process that is still importing: it inherits this mask, and lifts it
+    when it ignores them itself. The parent's own are delivered afterwards."""
+    resource_tracker.ensure_running()  # its start would lift the mask again
+    held = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(slots=True, eq=False)
@@ -101,8 +117,9 @@ class ProcessReplay:
         `replay.shards_lost` when none lived to tell."""
         drops = kernel_drops()
         merged = MergedProgress(self.job.planned, self.job.duration_s)
-        self._start()
         try:
+            with _signals_held():
+                self._start()
             self._loop(merged)
         finally:
             self._end_all()
@@ -132,8 +149,8 @@ class ProcessReplay:
                 target=main, args=(theirs, self.job, Shard(index, self.count), records), daemon=True
             )
             process.start()
-            theirs.close()
             self._children.append(_Child(index, process, ours, records))
+            theirs.close()
         if self.on_started is not None:
             self.on_started([child.process.pid or 0 for child in self._children])
 

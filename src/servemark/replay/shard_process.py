@@ -48,6 +48,7 @@ def main(pipe: Connection, job: ShardJob, shard: Shard, records: Path) -> None:
     group: the parent alone decides what they mean, and tells."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     line = _Line(pipe, job.zero_ns)
     line.say("hello")
     if not line.answer_clocks():

@@ -164,7 +164,7 @@ def run_replay(
     manifest = _manifest(request, workload, identity, line_id, name, started)
     stop = StopSignal()
     tell = None if on_progress is None else partial(_told, on_progress, stop)
-    with RunFolder.create(home.runs / name, manifest) as folder, _Signals(stop) as signals:
+    with _Signals(stop) as signals, RunFolder.create(home.runs / name, manifest) as folder:
         try:
             begun = time.monotonic()
             before: list[EngineCounters | None] = []

@@ -109,6 +109,8 @@ def replay_text(target: Target, asked: str, server: Server, workload: Workload) 
         if asked == "server":
             raise ServemarkError("runs.replay_no_tokenize", Layer.ENGINE, url=server.root, reason=reason)
     try:
+        if server.mute:
+            raise NoAnswerError(f"{server.mute[0]} was not answered in time")
         counter = _Counter(target)
         table = word_table_by_counts(usage_tokenizer(counter.count))
         return _probed(ReplayText(TextMaker(table, TEXT_SEED), "usage"), target, workload)

@@ -27,6 +27,7 @@ from servemark.traces.tokenizers import Engine, server_tokenizer
 
 MAX_REPLY_BYTES = 8 << 20
 CONNECT_S = 10.0
+TOKENIZE_S = 10.0
 _TOKENIZE_FORMS: tuple[Engine, ...] = ("llamacpp", "vllm")
 _PROBE = " the river and the bridge"
 
@@ -124,7 +125,7 @@ class Server:
         return None
 
     def _post_tokenize(self, body: Mapping[str, object]) -> object:
-        return self.ask_json("/tokenize", body, 30.0)
+        return self.ask_json("/tokenize", body, TOKENIZE_S)
 
     def counters(self) -> EngineCounters | None:
         """Its own counters now, whatever engine it is by their names; None where it shows none."""
