@@ -341,8 +341,9 @@ def test_a_stall_is_listed(verb: Verb) -> None:
         handler.finish({"prompt_tokens": 20, "completion_tokens": 10})
 
     with serving(answer) as server:
-        code, out, _ = verb.run("--url", server.url, "random:isl=20,osl=10,requests=4")
-    assert code == 0 and verb.row["stalls"] == 1
+        code, out, err = verb.run("--url", server.url, "random:isl=20,osl=10,requests=4")
+    assert code == 0, (out, err)
+    assert verb.row["stalls"] == 1
     (stalled,) = [r for r in verb.records if r["chunk_s"][5] - r["chunk_s"][4] > 1]
     assert stalled["id"] in out and "before event 5" in out
     done = subprocess.run(
