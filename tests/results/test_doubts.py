@@ -62,6 +62,18 @@ CASES: list[tuple[str, list[Any], dict[str, Any], dict[str, Any]]] = [
         {"replayed": replayed()},
     ),
     (
+        "server_gone",
+        TWENTY,
+        {"replayed": replayed(stopped="server_gone")},
+        {"replayed": replayed(stopped="interrupt")},
+    ),
+    (
+        "too_many_failed",
+        TWENTY,
+        {"replayed": replayed(stopped="failed_requests")},
+        {"replayed": replayed(stopped="interrupt")},
+    ),
+    (
         "process_lost",
         TWENTY,
         {"replayed": replayed(processes=({"process": 0, "lost": True},))},

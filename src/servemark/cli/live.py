@@ -94,8 +94,9 @@ class LiveView:
 
     def point_done(self, row: ResultRow) -> None:
         """A first figure as soon as there is one."""
-        self.points[row.concurrency] = "done"
-        self.shares[row.concurrency] = 1.0
+        if row.concurrency is not None:
+            self.points[row.concurrency] = "done"
+            self.shares[row.concurrency] = 1.0
         score = row.evals[0] if row.evals else None
         plain = row_to_json(row)
         line = text(

@@ -55,7 +55,7 @@ class RowInputs:
     series_id: str
     suite: str
     arm: str
-    concurrency: int
+    concurrency: int | None
     started_utc: str
     finished_utc: str
     identity: Mapping[str, object]

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.percentiles import Distribution
+from servemark.replay.profiles import GONE_AFTER_S
+from servemark.replay.sending import SERVER_GONE, TOO_MANY_FAILED
 from servemark.results.row import CacheFigures, ClientHealth, Counts, ReplayFigures, Warned
 from servemark.results.summary import ISL_TOLERANCE, Summary
 
@@ -33,7 +35,7 @@ DISPATCH_LIMIT_S = 0.005
 class Facts:
     """What a doubt may look at; times in seconds."""
 
-    concurrency: int
+    concurrency: int | None
     counts: Counts
     window_s: float | None
     seen: Summary
@@ -256,8 +258,8 @@ def stalls_seen(facts: Facts) -> Warned | None:
 def concurrency_not_reached(facts: Facts) -> Warned | None:
     """The asked number of live sessions was never or hardly there."""
     mean = facts.achieved_concurrency
-    if facts.replayed is not None and facts.replayed.mode == "open":
-        return None  # it asks for none
+    if facts.concurrency is None:
+        return None  # an open loop asks for none
     if mean is None or (
         facts.peak_sessions >= facts.concurrency and mean >= CONCURRENCY_SHARE * facts.concurrency
     ):
@@ -293,6 +295,21 @@ def replay_invalid(facts: Facts) -> Warned | None:
         return None
     rules = ", ".join(each.code for each in facts.replayed.invalid)
     return Warned("replay_invalid", {"profile": facts.replayed.profile or "—", "rules": rules})
+
+
+def server_gone(facts: Facts) -> Warned | None:
+    """Nobody took connections any more, so the replay ended itself."""
+    if facts.replayed is None or facts.replayed.stopped != SERVER_GONE:
+        return None
+    return Warned("server_gone", {"seconds": GONE_AFTER_S})
+
+
+def too_many_failed(facts: Facts) -> Warned | None:
+    """The replay ended itself because more requests failed than its profile allows."""
+    if facts.replayed is None or facts.replayed.stopped != TOO_MANY_FAILED:
+        return None
+    counts = facts.counts
+    return Warned("too_many_failed", {"failed": counts.error + counts.timeout + counts.incomplete})
 
 
 def process_lost(facts: Facts) -> Warned | None:
@@ -343,6 +360,8 @@ DOUBTS: tuple[Callable[[Facts], Warned | None], ...] = (
     engine_restarted,
     other_model,
     replay_invalid,
+    server_gone,
+    too_many_failed,
     process_lost,
     client_paused,
     client_limited,

@@ -43,9 +43,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}\Z")
 
 
 class RunState(StrEnum):
-    """What a folder says of its run. Only `complete` has a result."""
+    """What a folder says of its run. Only `complete` and `partial` have a result."""
 
     COMPLETE = "complete"
+    PARTIAL = "partial"
+    """It was ended early on purpose, or lost a part of its client; the result says so and is on no front."""
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     RUNNING = "running"
@@ -53,6 +55,11 @@ class RunState(StrEnum):
     """The process that ran it ended without a word (kill -9, power cut)."""
     DAMAGED = "damaged"
     """A file does not match its hash or cannot be read."""
+
+    @property
+    def has_result(self) -> bool:
+        """True where there is a row to read."""
+        return self in (RunState.COMPLETE, RunState.PARTIAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,22 +245,23 @@ def _inspected(path: Path) -> RunInfo:
     ):
         state = RunState.DAMAGED
     elif (path / "result.json").exists():
-        state = RunState.COMPLETE if _sound(path) else RunState.DAMAGED
+        state = _of_result(path)
     elif failure is not None:
         state = RunState.INTERRUPTED if failure.get("layer") == Layer.INTERRUPT else RunState.FAILED
     elif _locked(path / "lock"):
         state = RunState.RUNNING
     elif (path / "result.json").exists():  # it ended between the two looks
-        state = RunState.COMPLETE if _sound(path) else RunState.DAMAGED
+        state = _of_result(path)
     return RunInfo(path.name, path, state, manifest, failure)
 
 
-def _sound(path: Path) -> bool:
+def _of_result(path: Path) -> RunState:
+    """The state of a run that has a result, whole as it is hashed."""
     try:
-        read_result(path / "result.json")
+        row = read_result(path / "result.json")
     except ServemarkError:
-        return False
-    return True
+        return RunState.DAMAGED
+    return RunState.COMPLETE if row.status == "complete" else RunState.PARTIAL
 
 
 def _load(path: Path) -> tuple[dict[str, object] | None, bool]:

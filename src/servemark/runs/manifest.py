@@ -29,9 +29,9 @@ def new_line_id(arm: str) -> str:
     return f"{stamp}-{name}-{secrets.token_hex(2)}"
 
 
-def run_id(line_id: str, concurrency: int) -> str:
-    """One run a point: the line's id and the concurrency."""
-    return f"{line_id}-c{concurrency}"
+def run_id(line_id: str, concurrency: int | None) -> str:
+    """One run a point: the line's id and the concurrency, or `open` for an open loop."""
+    return f"{line_id}-open" if concurrency is None else f"{line_id}-c{concurrency}"
 
 
 def declared(request: LineRequest) -> dict[str, object]:
