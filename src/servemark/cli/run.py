@@ -11,6 +11,7 @@ import click
 from servemark.base.errors import input_error
 from servemark.base.home import Home
 from servemark.base.messages import text
+from servemark.cli.clusters import clusters_file, clusters_option
 from servemark.cli.options import Finite, Verb, common
 
 
@@ -43,6 +44,9 @@ from servemark.cli.options import Finite, Verb, common
 @click.option(
     "--secrets-file", type=click.Path(path_type=Path), metavar="FILE", help="cli.run.option.secrets_file"
 )
+@click.option("--cluster", metavar="NAME", help="cli.run.option.cluster")
+@click.option("--no-preflight", is_flag=True, help="cli.run.option.no_preflight")
+@clusters_option
 @common
 def run(  # noqa: PLR0917 - one parameter an option
     selector: str,
@@ -58,6 +62,9 @@ def run(  # noqa: PLR0917 - one parameter an option
     script: bool,
     secrets: tuple[str, ...],
     secrets_file: Path | None,
+    cluster: str | None,
+    no_preflight: bool,
+    file: Path | None,
     home: str | None,
     as_json: bool,
 ) -> int:
@@ -81,6 +88,10 @@ def run(  # noqa: PLR0917 - one parameter an option
         cache_bust=cache_bust,  # type: ignore[arg-type]  # click has checked it
         port=port,
         evals=not no_evals,
+        cluster=cluster,
+        clusters_file=clusters_file(file, home),
+        clusters_asked=file is not None,
+        preflight=not no_preflight,
         command=("servemark", *sys.argv[1:]),
     )
     request = prepare(selector, options)

@@ -6,7 +6,7 @@ dir=$1 gpus=$2
 shift 2
 exec 2>&1
 if [ -n "$dir" ]; then
-  { mkdir -p -- "$dir" && cd -- "$dir"; } || { echo 'servemark-step: refused cwd'; exit 126; }
+  { (umask 077 && mkdir -p -- "$dir") && cd -- "$dir"; } || { echo 'servemark-step: refused cwd'; exit 126; }
 fi
 if [ "$gpus" != all ]; then
   for name in CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ZE_AFFINITY_MASK GPU_DEVICE_ORDINAL; do
