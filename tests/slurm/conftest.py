@@ -73,6 +73,8 @@ class LocalSlurm:
     def saved(self) -> bool:
         """Wait until the controller has written the jobs of now to its disk, so that a killed one knows them again."""
         now, file = time.time(), self.folder / "state" / "job_state"
+        for job in self.ask("squeue", "-h", "-o", "%A").split():  # a change that it has to write down
+            self.ask("scontrol", "update", f"jobid={job}", f"comment=saved-{now:.0f}")
         return eventually(lambda: file.exists() and file.stat().st_mtime > now, 15.0)
 
     def idle(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from servemark.base.home import Home
 from servemark.base.messages import text
 from servemark.cli.clusters import clusters_file, clusters_option
 from servemark.cli.options import Finite, Verb, common
+
+if TYPE_CHECKING:
+    from servemark.runs.line import LineOutcome
 
 
 @click.command(cls=Verb)
@@ -100,15 +104,21 @@ def run(  # noqa: PLR0917 - one parameter an option
         run_job.check(request)
         click.echo(run_job.dry_run_json(request) if as_json else run_job.dry_run_text(request))
         return 0
-    outcome = run_job.watch(request, where)
+    return _told(run_job.watch(request, where), where, page=not no_report, as_json=as_json)
+
+
+def _told(outcome: LineOutcome, where: Home, *, page: bool, as_json: bool) -> int:
+    """Say what became of the line; the exit code."""
+    from servemark.cli import run_job  # noqa: PLC0415 - --help must not import the client
+
     if outcome.store_error is not None:
         click.echo(text("runs.not_stored", None, reason=outcome.store_error.what()), err=True)
-    page = None if no_report or not outcome.done else run_job.make_report(outcome, where)
+    written = run_job.make_report(outcome, where) if page and outcome.done else None
     if as_json:
         for row in outcome.rows_json():
             click.echo(json.dumps(row, ensure_ascii=False))
     else:
-        run_job.print_outcome(outcome, page)
+        run_job.print_outcome(outcome, written)
     if outcome.error is not None:
         raise outcome.error
     if not as_json and not outcome.done:

@@ -262,6 +262,10 @@ class SlurmAllocation:
             wait_for(self._job_gone, _RELEASE_S, 0.1)
         self._heart.close()
         remove_state(self._state)
+        for log in self._state.parent.glob(f"allocation-*-{self.id}.log"):
+            with contextlib.suppress(OSError):
+                if log.stat().st_size == 0:  # the keeper had nothing to say
+                    log.unlink()
 
     def _stop_all(self, steps: Sequence[SlurmStep]) -> None:
         """All at once: each has its own grace. The last started are asked first, so that clients end before servers."""

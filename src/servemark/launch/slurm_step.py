@@ -25,7 +25,10 @@ _SIGNALLED = re.compile(r"^srun: error: \S+: task 0: (?!Exited)\w", re.MULTILINE
 _CONTAINER = re.compile(
     r"(?im)^.*(?:pyxis|enroot|container|spank).*(?:fail|error|no such|does not exist|cannot|unable|already exists).*$"
 )
-_NODE_FAILED = re.compile(r"(?i)node failure on (\S+)|srun: error: Node (\S+) not responding")
+_NODE_FAILED = re.compile(
+    r"(?i)node failure on (\S+)|srun: error: Node (\S+) not responding|"
+    r"task launch for \S+ failed on node (\S+): (?:communication|.*timed out|.*connection)"
+)
 _KILL_S = 12.0
 """srun waits 7 s for a step that it kills."""
 _LOST_BYTES = 1 << 16
@@ -182,7 +185,7 @@ def start_error(log: str, request: StepRequest, status: str) -> ServemarkError:
         )
     failed = _NODE_FAILED.search(log)
     if failed is not None:
-        node = failed.group(1) or failed.group(2)
+        node = next(name for name in failed.groups() if name)
         return ServemarkError(
             "launch.slurm_step_node", Layer.ALLOCATION, step=request.name, node=node, log=where
         )

@@ -140,13 +140,14 @@ async def _measure(job: PointJob) -> Measured:
             await _window(job, client, sink, stop, out)
             _raise_if_ended(job, ends, limit)
             _raise_if_none_ok(job, ends)
-            begun = time.monotonic()
-            limit.enter("evals")
-            for task in job.request.tasks:
+            if job.request.tasks:
+                begun = time.monotonic()
+                limit.enter("evals")
                 job.view.phase("evals", job.concurrency)
-                out.evals.append(await _evaluate(job, client, task, sink, stop))
-                _raise_if_ended(job, ends, limit)
-            out.phases_s["evals"] = time.monotonic() - begun
+                for task in job.request.tasks:
+                    out.evals.append(await _evaluate(job, client, task, sink, stop))
+                    _raise_if_ended(job, ends, limit)
+                out.phases_s["evals"] = time.monotonic() - begun
     return out
 
 
