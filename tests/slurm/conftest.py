@@ -101,6 +101,16 @@ def _missing() -> str | None:
         return f"not installed: {', '.join(missing)} (Debian: slurmctld slurmd slurm-client munge iproute2)"
     if os.geteuid() != 0:
         return "the test cluster needs root for its network namespaces"
+    argv = ["unshare", "--net", "--uts", "--mount", "--ipc", "--pid", "--fork", "ip", "link", "add", "probe"]
+    tried = subprocess.run(
+        [*argv, "type", "bridge"],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode != 0:
+        return f"no network namespaces with a bridge here: {tried.stderr.strip()[:200]}"
     return None
 
 

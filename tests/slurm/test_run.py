@@ -92,7 +92,7 @@ def allocations(home: Path) -> list[dict[str, object]]:
 
 def names(allocation: dict[str, object]) -> list[str]:
     """Its nodes."""
-    return [node["name"] for node in allocation["nodes"]]  # type: ignore[attr-defined, index]
+    return [node["name"] for node in allocation["nodes"]]  # type: ignore[attr-defined]
 
 
 def left(slurm: LocalSlurm, home: Path) -> list[str]:

@@ -71,11 +71,15 @@ class Container:
     image: Path
     mounts: tuple[Mount, ...] = ()
     workdir: str | None = None
+    own: tuple[Mount, ...] = ()
+    """The launcher's own folders for the step, which stand in no root of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRequest:
-    """One process on one node. `gpus` are indices on that node; None leaves the choice to the launcher (all of the
+    """One process on one node, or the ranks of one MPI program on several.
+
+    `gpus` are indices on that node; None leaves the choice to the launcher (all of the
     allocation's). `critical`: the run fails when it ends by itself. Secrets go in `secret_env` and are shown nowhere."""
 
     name: str
@@ -91,6 +95,10 @@ class StepRequest:
     critical: bool = True
     srun_options: tuple[str, ...] = ()
     grace_s: float = 5.0
+    also: tuple[AllocatedNode, ...] = ()
+    """Further nodes of a step whose ranks are started together."""
+    tasks: int = 1
+    """Ranks over all its nodes, as many on each; more than one are started as MPI ranks."""
 
 
 class Step(Protocol):

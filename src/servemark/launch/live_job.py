@@ -7,12 +7,12 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from servemark.base.errors import Layer, ServemarkError
 from servemark.base.files import make_folder, write_atomic
 from servemark.launch import failure
-from servemark.launch.allocation import Allocation, Container, Step
+from servemark.launch.allocation import Allocation, Container, Mount, Step
 from servemark.launch.engines.llamacpp import engine_command
 from servemark.launch.engines.prometheus import parse_prometheus
 from servemark.launch.engines.protocol import EngineCommand, EngineCounters, EngineIdentity
@@ -88,11 +88,20 @@ class LiveJob:
             make_folder(planned.config_dir)
             write_atomic(planned.config_dir / name, text.encode("utf-8"))
         try:
-            container = self.container if planned.stage != "services" else None
+            container = self._container(planned)
             self.steps[planned.name] = self.allocation.start(planned.request(self.secret_env, container))
         except ServemarkError as error:
             error.values.setdefault("step", planned.name)
             raise
+
+    def _container(self, planned: PlannedStep) -> Container | None:
+        """The image with the step's own folders in it; services run outside of it."""
+        if self.container is None or planned.stage == "services":
+            return None
+        own = [Mount(planned.work_dir, str(planned.work_dir), read_only=False)]
+        if planned.process.files:
+            own.append(Mount(planned.config_dir, str(planned.config_dir)))
+        return replace(self.container, own=tuple(own), workdir=str(planned.work_dir))
 
     def _await(self, planned: PlannedStep, deadline: float, budget_s: float) -> None:
         """Until this step's probe is content; an end of any step ends the wait at once."""

@@ -105,6 +105,10 @@ class LocalAllocation:
         """Start a step. Raises ServemarkError (layer launch, input or home) when it cannot be started."""
         if request.container is not None:
             raise input_error("launch.local_container", step=request.name, image=str(request.container.image))
+        if request.also or request.tasks > 1:
+            raise input_error(
+                "launch.local_ranks", step=request.name, tasks=request.tasks, nodes=1 + len(request.also)
+            )
         if self._released or self._lost is not None:
             raise ServemarkError(
                 "launch.allocation_gone", Layer.ALLOCATION, step=request.name, reason=self._lost or "-"
@@ -223,8 +227,10 @@ class HostLauncher:
         return found
 
     def describe(self, request: StepRequest) -> list[str]:
-        """`env NAME=value… argv`, secrets by name only."""
-        return [*describe_env(request), *request.argv]
+        """`env NAME=value… argv`, secrets by name only; ranks that this host does not start are said in front."""
+        nodes = ",".join(node.name for node in (request.node, *request.also))
+        ranks = [f"[{request.tasks} MPI ranks on {nodes}]"] if request.tasks > 1 else []
+        return [*ranks, *describe_env(request), *request.argv]
 
 
 def describe_env(request: StepRequest) -> list[str]:

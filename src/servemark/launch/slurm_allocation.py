@@ -116,6 +116,12 @@ class SlurmAllocation:
 
     def _start(self, request: StepRequest) -> SlurmStep:
         argv = self.argv(request)
+        if request.container is not None and request.container.own:
+            for node in (
+                request.node,
+                *request.also,
+            ):  # a container's mounts have to be there before it starts
+                self.tell(node, ["/bin/mkdir", "-p", "-m", "700", "--", str(request.work_dir)])
         folder = request.log_path.parent
         make_folder(folder)
         worker = start_worker(

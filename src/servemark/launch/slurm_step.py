@@ -19,8 +19,8 @@ from servemark.launch.slurm_watch import wait_for
 
 _STARTED = re.compile(r"^servemark-step: started (\d+(?:\+\d+)?\.\d+) on (\S+) pid (\d+)$", re.MULTILINE)
 _REFUSED = re.compile(r"^servemark-step: refused (\w+)(.*)$", re.MULTILINE)
-_EXITED = re.compile(r"^srun: error: \S+: task 0: Exited with exit code (\d+)", re.MULTILINE)
-_SIGNALLED = re.compile(r"^srun: error: \S+: task 0: (?!Exited)\w", re.MULTILINE)
+_EXITED = re.compile(r"^srun: error: \S+: tasks? [\d,-]+: Exited with exit code (\d+)", re.MULTILINE)
+_SIGNALLED = re.compile(r"^srun: error: \S+: tasks? [\d,-]+: (?!Exited)\w", re.MULTILINE)
 """A task that a signal ended did run, although its last output may be lost with it."""
 _CONTAINER = re.compile(
     r"(?im)^.*(?:pyxis|enroot|container|spank).*(?:fail|error|no such|does not exist|cannot|unable|already exists).*$"

@@ -112,10 +112,10 @@ def _names(value: object) -> list[str]:
 
 
 def _said(node: str, finding: Mapping[str, object]) -> str:
-    """`node: found; needs …; first command that mends it`."""
+    """`node: found; needs …; the commands that mend it`."""
     commands = finding.get("commands")
-    first = commands[0] if isinstance(commands, list) and commands else None
-    mend = first.get("run") if isinstance(first, dict) else None
+    listed = commands if isinstance(commands, list) else []
+    mend = "; ".join(str(one.get("run")) for one in listed[:MAX_SAID] if isinstance(one, dict))
     parts = [finding.get("found"), finding.get("needs"), mend]
     return f"{node}: " + " → ".join(printable(str(part), 300) for part in parts if part)
 
