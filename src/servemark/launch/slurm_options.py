@@ -162,7 +162,10 @@ def step_argv(
     argv += cluster.srun
     argv += recipe_options(request.srun_options)
     gpus = "all" if request.gpus is None else ",".join(str(one) for one in request.gpus) or "none"
-    folder = "" if request.container is not None else str(request.work_dir)
+    inside = request.container is None or any(
+        mount.source == request.work_dir for mount in request.container.own
+    )
+    folder = str(request.work_dir) if inside else ""
     script = STEP_SCRIPT.read_text(encoding="utf-8")
     return [*argv, "--", "/bin/sh", "-c", script, "servemark-step", folder, gpus, *request.argv]
 

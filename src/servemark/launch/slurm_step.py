@@ -47,6 +47,7 @@ class SlurmStep:
         self.step_id = step_id
         self.pid = pid
         self._grace_s = request.grace_s
+        self._tasks = request.tasks
         self._worker = worker
         self._commands = commands
         self._stopped: ExitStatus | None = None
@@ -62,8 +63,13 @@ class SlurmStep:
         return None if status is None else self._told(status)
 
     def _told(self, status: ExitStatus) -> ExitStatus:
-        """srun says 128 + N for a task that signal N ended, and in its log that it did not exit by itself."""
+        """srun says 128 + N for a task that signal N ended, and in its log that it did not exit by itself.
+
+        Of several ranks the first that ended badly counts: srun ends the others, and reports the highest status.
+        """
         code = status.exit_code
+        if code and self._tasks > 1 and (first := _EXITED.search(self._worker.log_tail(_LOST_BYTES))):
+            return ExitStatus(exit_code=int(first.group(1)))
         if code is None or not 128 < code < 193:
             return status
         said = _EXITED.findall(self._worker.log_tail(4096))
