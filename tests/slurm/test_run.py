@@ -254,6 +254,17 @@ def test_killed_launcher_and_silent_controller(slurm: LocalSlurm, home: Path, st
     assert (run_folder(home) / "logs" / "steps.live" / "decode-0.log").stat().st_size > 0
 
 
+def test_a_node_dies_in_the_replay(slurm: LocalSlurm, home: Path, start: Start) -> None:
+    """Failed as an allocation that is gone, with the node's name, not as the server that went with it."""
+    process = start(f"{make(home / 'suite', sessions=200, out=24)}:pd@1")
+    assert eventually(lambda: measured(home) >= 2, 60)
+    slurm.do("kill-node", "n2")
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 1 and "[allocation]" in err and "node failed: n2" in err, err
+    slurm.do("up")
+    clean(slurm, home)
+
+
 def test_a_node_dies_before_the_replay(slurm: LocalSlurm, home: Path, start: Start) -> None:
     """The run starts again on other nodes, says so in its record, and ends with a result."""
     process = start(f"{make(home / 'suite')}:pd@1")

@@ -71,8 +71,13 @@ class PlannedStep:
             container=container,
             also=self.also,
             tasks=self.process.tasks,
-            grace_s=_RANK_GRACE_S if self.stage == "workers" and self.gpus else 5.0,
+            grace_s=self._grace_s(),
         )
+
+    def _grace_s(self) -> float:
+        if self.process.grace_s is not None:
+            return self.process.grace_s
+        return _RANK_GRACE_S if self.stage == "workers" and self.gpus else 5.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,8 @@ from servemark.launch.allocation import Allocation, Container, Mount
 from servemark.launch.failure import printable
 from servemark.launch.images import ImageCache, canonical_image
 from servemark.launch.images_import import Progress, ensure_image
-from servemark.launch.slurm_preflight import MERGED_FILE, preflight_argv, preflight_nodes
 from servemark.plan.points import Choice
-from servemark.preflight.inspect import Where, inspect_host
 from servemark.preflight.needs import Needs, needs_of
-from servemark.preflight.report import judge
-from servemark.preflight.root import HostRoot
 
 OWN_TOPICS = frozenset({"ports"})
 """What the launcher looks after itself, so that a preflight's word on it decides nothing: it takes free ports."""
@@ -64,13 +60,19 @@ def preflight_here(choice: Choice) -> NodeFacts | None:
     needed = needs(choice)
     if asks_nothing(needed):
         return None
+    from servemark.preflight.inspect import Where, inspect_host  # noqa: PLC0415 - most local runs ask nothing
+    from servemark.preflight.report import judge  # noqa: PLC0415
+    from servemark.preflight.root import HostRoot  # noqa: PLC0415
+
     root = HostRoot()
-    report = judge(inspect_host(Where(root)), needed, root).plain()
+    report = judge(inspect_host(Where(root, efa="efa" in needed.protocols)), needed, root).plain()
     return judged([report], {})
 
 
 def preflight_there(allocation: Allocation, choice: Choice, folder: Path, *, timeout_s: float) -> NodeFacts:
     """Every node of an allocation, each judged by its own preflight. Raises ServemarkError (layer preflight)."""
+    from servemark.launch.slurm_preflight import MERGED_FILE, preflight_argv, preflight_nodes  # noqa: PLC0415
+
     selector = f"{choice.suite.root}:{choice.arm.key}/{choice.entry.topology}"
     arguments = (selector,) if selector.count(":") == 1 and "@" not in selector else ()
     argv = preflight_argv(sys.executable, arguments)
