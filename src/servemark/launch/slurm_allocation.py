@@ -242,6 +242,28 @@ class SlurmAllocation:
         script = SWEEP_SCRIPT.read_text(encoding="utf-8")
         return self._everywhere(["/bin/sh", "-c", script, "sweep", self.mark, str(self.scratch)])
 
+    def _sweep_after(self) -> None:
+        """The job has ended, and with it the way onto its nodes: a job of seconds sweeps those that are free now."""
+        cluster, script = self._cluster, SWEEP_SCRIPT.read_text(encoding="utf-8")
+        nodes = [node.name for node in self.nodes if node.name not in self.watch.lost_nodes]
+        line = ["srun", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", "--ntasks-per-node=1"]
+        line += ["--immediate=5", "--time=1", "--input=none", "--export=PATH", "--job-name=servemark-sweep"]
+        line += [f"--partition={cluster.partition}"] if cluster.partition else []
+        line += [f"--account={cluster.account}"] if cluster.account else []
+        if nodes:
+            argv = [
+                *line,
+                *cluster.sbatch,
+                "--",
+                "/bin/sh",
+                "-c",
+                script,
+                "sweep",
+                self.mark,
+                str(self.scratch),
+            ]
+            self._commands.once(argv, timeout_s=_HURRY_S)
+
     def _everywhere(self, argv: Sequence[str]) -> str:
         """The output of a short command on all nodes at once; what fails is left to the sweep and the keeper."""
         words = []
@@ -264,6 +286,8 @@ class SlurmAllocation:
             self.sweep()
         self.watch.stop()
         self._heart.end()
+        if not stands:
+            self._sweep_after()
         if not self._commands.once(["scancel", self.id], timeout_s=_HURRY_S).transient:
             wait_for(self._job_gone, _RELEASE_S, 0.1)
         self._heart.close()

@@ -9,7 +9,12 @@ if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
   exit 3
 fi
 now() { cut -d. -f1 /proc/uptime; }
-trap 'exit 0' TERM INT
+# Slurm ends the job (a node failed, its time is over, scancel): what this node holds of it goes too.
+ended() {
+  [ ! -e "$state/sweep.sh" ] || /bin/sh "$state/sweep.sh" "$mark" "$scratch"
+  exit 0
+}
+trap ended TERM INT
 echo "$SLURM_JOB_ID" >"$state/.keeper" && mv "$state/.keeper" "$state/keeper"
 last='' seen=$(now)
 while :; do
