@@ -19,7 +19,7 @@ from servemark.launch.engines.protocol import EngineIdentity
 from servemark.launch.engines.steps import PlannedProcess
 from servemark.launch.job import PlannedStep
 from servemark.plan.points import Choice, choose
-from servemark.runs.node_checks import image_of, judged, preflight_here, wants_image
+from servemark.runs.node_checks import image_of, is_whole, judged, preflight_here, wants_image
 from servemark.runs.phases import budgets
 from servemark.runs.site import find_cluster
 from servemark.runs.worker_identity import Worker, differences
@@ -89,6 +89,9 @@ def test_image_is_imported_once(choice: Choice, tmp_path: Path) -> None:
     for _ in range(2):
         found = image_of(named, cluster, "/models/m", wait_s=5.0, tell=lambda *_: None)
     assert log.read_text() == "import\n" and found.container.image.is_file()
+    assert is_whole(found)
+    found.container.image.write_bytes(b"hsqs" + b"x" * 92)
+    assert not is_whole(found)
     assert [mount.target for mount in found.container.mounts] == ["/models/m"] and found.sha256
 
 

@@ -35,6 +35,7 @@ from servemark.runs.node_checks import (
     NodeFacts,
     asks_nothing,
     image_of,
+    is_whole,
     needs,
     preflight_here,
     preflight_there,
@@ -116,6 +117,8 @@ class LiveEngine:
         if self.allocation is not None and self.allocation.lost_nodes():
             return self.allocation.lost_nodes()
         node = error.values.get("node")
+        if error.key == "launch.slurm_container" and not (self.image is not None and is_whole(self.image)):
+            return ()  # the file is at fault, and every node would read the same
         return (str(node),) if error.key in NODE_FAULTS and node else ()
 
     def _start(self, excluded: tuple[str, ...]) -> None:

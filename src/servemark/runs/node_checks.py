@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from servemark.base.errors import Layer, ServemarkError
+from servemark.base.files import sha256_file
 from servemark.catalog.cluster_launch import LaunchCluster
 from servemark.launch.allocation import Allocation, Container, Mount
 from servemark.launch.failure import printable
@@ -130,6 +131,15 @@ class CachedContainer:
     reference: str
     digest: str | None
     sha256: str | None
+
+
+def is_whole(image: CachedContainer) -> bool:
+    """Whether the image's file is still what was recorded of it, by a full read; False where nothing was recorded."""
+    path = image.container.image
+    try:
+        return image.sha256 is not None and sha256_file(path) == image.sha256
+    except OSError:
+        return False
 
 
 def wants_image(choice: Choice, cluster: LaunchCluster | None) -> bool:
