@@ -111,6 +111,22 @@ def clean(slurm: LocalSlurm, home: Path, budget_s: float = 20.0) -> None:
     assert left(slurm, home) == []
 
 
+def await_replay(process: subprocess.Popen[str], home: Path, requests: int) -> None:
+    """Until so many measured requests have ended; a run that ends or stalls instead shows its own words."""
+    eventually(lambda: measured(home) >= requests or process.poll() is not None, 60)
+    if measured(home) < requests:
+        process.send_signal(signal.SIGINT)
+        folders = list((home / "runs").glob("*"))
+        logs = (
+            [path.read_text(errors="replace")[-1500:] for path in folders[0].rglob("*.log")]
+            if folders
+            else []
+        )
+        raise AssertionError(
+            "\n".join([*map(str, allocations(home)), *process.communicate(timeout=60), *logs])
+        )
+
+
 def step_pid(home: Path, step: str) -> int:
     """The program of a step: it works in the step's scratch folder. 0 while there is none."""
     marks = {str(one.get("state", "")).rpartition("slurm-")[2] for one in allocations(home)}
@@ -215,7 +231,7 @@ def test_dry_run_shows_what_slurm_is_asked(start: Start) -> None:
 def test_a_worker_dies(slurm: LocalSlurm, home: Path, start: Start) -> None:
     """In the middle of the replay: at once failed, with the instance and its node."""
     process = start(f"{make(home / 'suite', sessions=40, out=24)}:pd@1")
-    assert eventually(lambda: measured(home) >= 3, 60)
+    await_replay(process, home, 3)
     os.kill(step_pid(home, "decode-0"), signal.SIGKILL)
     began = time.monotonic()
     _, err = process.communicate(timeout=60)
@@ -229,7 +245,7 @@ def test_a_worker_dies(slurm: LocalSlurm, home: Path, start: Start) -> None:
 def test_cancelled_keeps_its_logs(slurm: LocalSlurm, home: Path, start: Start) -> None:
     """Ctrl-C: exit code 130, every step's log is there."""
     process = start(f"{make(home / 'suite', sessions=40, out=24)}:pd@1")
-    assert eventually(lambda: measured(home) >= 2, 60)
+    await_replay(process, home, 2)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
@@ -242,7 +258,7 @@ def test_cancelled_keeps_its_logs(slurm: LocalSlurm, home: Path, start: Start) -
 def test_killed_launcher_and_silent_controller(slurm: LocalSlurm, home: Path, start: Start) -> None:
     """A controller that goes away and comes back is not noticed; kill -9 of servemark leaves nothing on the nodes."""
     process = start(f"{make(home / 'suite', sessions=200, out=24)}:pd@1")
-    assert eventually(lambda: measured(home) >= 2, 60)
+    await_replay(process, home, 2)
     assert slurm.saved()
     slurm.do("kill-ctl")
     before = measured(home)
@@ -257,7 +273,7 @@ def test_killed_launcher_and_silent_controller(slurm: LocalSlurm, home: Path, st
 def test_a_node_dies_in_the_replay(slurm: LocalSlurm, home: Path, start: Start) -> None:
     """Failed as an allocation that is gone, with the node's name, not as the server that went with it."""
     process = start(f"{make(home / 'suite', sessions=200, out=24)}:pd@1")
-    assert eventually(lambda: measured(home) >= 2, 60)
+    await_replay(process, home, 2)
     slurm.do("kill-node", "n2")
     _, err = process.communicate(timeout=90)
     assert process.returncode == 1 and "[allocation]" in err and "node failed: n2" in err, err
