@@ -19,8 +19,15 @@ from servemark.report.views import (
 )
 from servemark.report.words import Words, capital, clip, listed
 
-SLOTS = ("launch", "ready", "warmup", "replay", "evals", "collect")
-"""Phases in the order of the legend's tones; others share the last one."""
+SLOTS = (
+    ("launch", "allocate", "preflight", "images"),
+    ("ready", "services", "workers", "router", "health"),
+    ("warmup",),
+    ("replay",),
+    ("evals",),
+    ("collect",),
+)
+"""Phases in the order of the legend's tones, those of one tone together; others share the last one."""
 MAX_FAILED = 30
 MAX_DETAIL_CHARS = 400
 
@@ -77,7 +84,7 @@ def phase_part(data: ReportData, t: Words) -> PhasePart:
 
 
 def _slot(name: str) -> int:
-    return SLOTS.index(name) if name in SLOTS else len(SLOTS)
+    return next((slot for slot, names in enumerate(SLOTS) if name in names), len(SLOTS))
 
 
 def _phases(point: PointView, names: tuple[str, ...], longest: float, t: Words) -> PhaseRow:

@@ -8,7 +8,7 @@ Thresholds stand here as named constants, so that a message and its test quote t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from servemark.launch.engines.protocol import EngineCounters
@@ -27,6 +27,7 @@ FEW_REQUESTS = 20
 """Below this many requests nearest-rank p95 (and so p99) is simply the slowest request: ceil(0.95 n) = n."""
 CACHE_TOLERANCE = 0.03
 CONCURRENCY_SHARE = 0.8
+MAX_DIFFERENCES = 6
 DISPATCH_LIMIT_S = 0.005
 """Sends of an open loop later than this at p99 are said."""
 
@@ -56,6 +57,8 @@ class Facts:
     raw_engine_share: float | None
     replayed: ReplayFigures | None = None
     asked_model: str | None = None
+    differing_workers: Sequence[Mapping[str, str]] = ()
+    """worker, fact, declared, observed."""
 
 
 def _percent(share: float) -> float:
@@ -247,6 +250,18 @@ def other_model(facts: Facts) -> Warned | None:
     return Warned("other_model", {"asked": facts.asked_model, "got": name, "n": other.total()})
 
 
+def worker_differs(facts: Facts) -> Warned | None:
+    """Workers that say of themselves something else than the recipe declares."""
+    if not facts.differing_workers:
+        return None
+    said = [
+        f"{one['worker']} {one['fact']}: {one['observed']} ({one['declared']})"
+        for one in facts.differing_workers
+    ]
+    more = f", +{len(said) - MAX_DIFFERENCES}" if len(said) > MAX_DIFFERENCES else ""
+    return Warned("worker_differs", {"n": len(said), "facts": ", ".join(said[:MAX_DIFFERENCES]) + more})
+
+
 def stalls_seen(facts: Facts) -> Warned | None:
     """Gaps inside replies far above the reply's own median."""
     if not facts.seen.stalls:
@@ -359,6 +374,7 @@ def cut_off(facts: Facts) -> Warned | None:
 DOUBTS: tuple[Callable[[Facts], Warned | None], ...] = (
     engine_restarted,
     other_model,
+    worker_differs,
     replay_invalid,
     server_gone,
     too_many_failed,

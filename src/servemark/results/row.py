@@ -192,7 +192,8 @@ class ResultRow:
     client: ClientHealth
     warnings: tuple[Warned, ...]
     phases_s: dict[str, float]
-    """phase name -> seconds: launch, ready, warmup, replay, evals, collect."""
+    """phase name -> seconds, in the order of catalog.phase_budgets.PHASES. A phase that a run did not have is
+    missing; `stop` stands in the row of the last point of a deployment."""
     files: dict[str, dict[str, object]]
     """file name in the run folder -> {"sha256": hex, "bytes": n}; with "prefix": true the hash covers the
     first n bytes of a file that may go on growing (a log that several points share)."""

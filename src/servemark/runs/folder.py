@@ -1,6 +1,7 @@
 """A run's folder: manifest first, result last and atomic, and a lock that tells a live run from a dead one.
 
 manifest.json         what was asked and what is expected; written before anything starts
+allocation.json       where the line runs: launcher, cluster, job id, nodes; written as soon as it is known
 requests.jsonl        one record a request, appended as each ends
 server_metrics.jsonl  the engine's own counters, sampled
 evals.json            every sample of every accuracy task
@@ -35,6 +36,7 @@ MANIFEST_SCHEMA = 1
 FAILURE_SCHEMA = 1
 LIVE_LOG = "logs/engine.live.log"
 STEPS = "logs/steps"
+ALLOCATION = "allocation.json"
 LIVE_STEPS = "logs/steps.live"
 RESERVE = ".reserve"
 RESERVE_BYTES = 8192

@@ -94,6 +94,7 @@ def manifest(request: LineRequest, line_id: str, point: Point, created: str) -> 
             + (["evals.json"] if request.tasks else []),
             "line_runs": [run_id(line_id, p.concurrency) for p in request.points],
         },
+        "cluster": None if request.cluster is None else request.cluster.name,
         "inputs": request.inputs,
         "host": host_facts(),
         "packages": package_versions(),
