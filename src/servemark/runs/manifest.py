@@ -23,10 +23,11 @@ def utc_now() -> str:
 
 
 def new_line_id(arm: str) -> str:
-    """Sorts by time; four random hex digits keep two lines of one second apart."""
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    """Sorts by time, lines of one arm and second by 256ths of it; four random hex digits keep them apart."""
+    now = datetime.now(UTC)
+    stamp = now.strftime("%Y%m%d-%H%M%S")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", arm).strip("-.")[:60] or "arm"
-    return f"{stamp}-{name}-{secrets.token_hex(2)}"
+    return f"{stamp}-{name}-{now.microsecond * 256 // 1_000_000:02x}{secrets.token_hex(2)}"
 
 
 def run_id(line_id: str, concurrency: int | None) -> str:
