@@ -235,7 +235,10 @@ class Store:
             (row.line_id, row.suite, row.arm),
         )
         self._db.execute(
-            "INSERT INTO point VALUES (?, ?, ?, ?) ON CONFLICT (point_id) DO NOTHING",
+            """
+            INSERT INTO point (point_id, series_id, concurrency, identity) VALUES (?, ?, ?, ?)
+            ON CONFLICT (point_id) DO NOTHING
+            """,
             (row.point_id, row.series_id, row.concurrency, canonical_json(row.identity)),
         )
 
