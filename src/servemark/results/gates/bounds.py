@@ -1,0 +1,123 @@
+"""Gates on single values: finite, positive, possible, and no zero that stands for "absent"."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from servemark.metrics.registry import METRICS
+from servemark.results.gates.base import Context, Gate, GateFinding, Severity
+from servemark.results.gates.read import OUTPUT_PER_GPU, TOTAL_PER_GPU, passed, short, skips
+from servemark.results.point import Point
+
+FASTEST_TPOT_S = 1e-4
+"""10,000 tok/s/user: thirty times the fastest published single user on GPUs."""
+MOST_TOTAL_PER_GPU = 1e6
+"""Fifty times the highest published row (18,321 tok/s/GPU), which leaves room for cached prompts."""
+MOST_OUTPUT_PER_GPU = 1e5
+LONGEST_LATENCY_S = 7 * 86_400.0
+_LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
+_FREE_SIGN = frozenset({"send_lateness_s"})
+"""Metrics that may be below zero: a send may be early."""
+
+_FINITE_SKIP = skips("finite", "no_figures")[0]
+_FINITE_OK = passed("finite")
+
+
+def finite(point: Point, _context: Context) -> GateFinding:
+    """Every figure is a finite number that is not below zero. No latency, rate, count, share or energy can be."""
+    if not point.figures:
+        return _FINITE_SKIP
+    for address, figure in point.figures.items():
+        if not 0 <= figure.value < math.inf and not (
+            math.isfinite(figure.value) and address.partition(".")[0] in _FREE_SIGN
+        ):
+            return GateFinding("finite", Severity.QUARANTINE, {"figure": address, "value": repr(figure.value)})
+    return _FINITE_OK
+
+
+@lru_cache(maxsize=4096)
+def _limits(address: str) -> tuple[float, float] | None:
+    """(least, most) that a figure may be; None for one without a bound of its own."""
+    if address == TOTAL_PER_GPU:
+        return 0.0, MOST_TOTAL_PER_GPU
+    if address == OUTPUT_PER_GPU:
+        return 0.0, MOST_OUTPUT_PER_GPU
+    metric, _, statistic = address.partition(".")
+    if statistic in ("std", "n"):
+        return None
+    if metric == "tpot_s" and statistic != "min":
+        return FASTEST_TPOT_S, LONGEST_LATENCY_S
+    if metric in _LATENCIES:
+        return 0.0, LONGEST_LATENCY_S
+    known = METRICS.get(metric)
+    return (0.0, 1.0) if known is not None and known.unit == "share" else None
+
+
+_POSSIBLE_SKIP = skips("possible", "no_figures")[0]
+_POSSIBLE_OK = passed("possible")
+
+
+def possible(point: Point, _context: Context) -> GateFinding:
+    """Figures within what hardware and definitions allow: a unit slip (ms for s, a total for a per-GPU figure, percent
+    for a share) lands outside. A zero is left to `zero_latency`."""
+    if not point.figures:
+        return _POSSIBLE_SKIP
+    for address, figure in point.figures.items():
+        limits = _limits(address)
+        if limits is not None and figure.value != 0 and not limits[0] <= figure.value <= limits[1]:
+            values: dict[str, object] = {
+                "figure": address,
+                "value": short(figure.value) if math.isfinite(figure.value) else repr(figure.value),
+                "least": limits[0],
+                "most": limits[1],
+            }
+            return GateFinding("possible", Severity.QUARANTINE, values)
+    return _POSSIBLE_OK
+
+
+_NEVER_ZERO = frozenset(
+    f"{name}.{statistic}"
+    for name in _LATENCIES
+    for statistic in ("mean", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
+) | {"total_tokens_per_s", TOTAL_PER_GPU, OUTPUT_PER_GPU, "output_tokens_per_s"}
+_ZERO_SKIP = skips("zero_latency", "no_figures")[0]
+_ZERO_OK = passed("zero_latency")
+
+
+def zero_latency(point: Point, _context: Context) -> GateFinding:
+    """No latency and no throughput is exactly 0: such a figure is an absent one that somebody wrote as 0, and it would
+    be drawn as the best of all."""
+    figures = point.figures
+    if not figures:
+        return _ZERO_SKIP
+    for address in _NEVER_ZERO & figures.keys():
+        if figures[address].value == 0:
+            zeros = sorted(each for each in _NEVER_ZERO & figures.keys() if figures[each].value == 0)
+            shown = {"figures": ", ".join(zeros[:5]), "n": len(zeros)}
+            return GateFinding("zero_latency", Severity.QUARANTINE, dict(shown))
+    return _ZERO_OK
+
+
+_ABSENT_OK = passed("no_latency")
+
+
+def no_latency(point: Point, _context: Context) -> GateFinding:
+    """At least one of TTFT, TPOT and E2EL is stated. Without any the point has no place on a latency axis; it is not
+    drawn there, least of all at 0."""
+    figures = point.figures
+    for name in ("tpot_s", "e2el_s", "ttft_s"):
+        if f"{name}.p50" in figures or f"{name}.mean" in figures or f"{name}.p90" in figures:
+            return _ABSENT_OK
+    if any(address.partition(".")[0] in _LATENCIES for address in figures):
+        return _ABSENT_OK
+    return GateFinding("no_latency", Severity.WARNING, {"n": len(figures)})
+
+
+GATES = (
+    Gate("finite", 1, finite, 0.0, "definitions of the metrics"),
+    Gate("possible", 1, possible, FASTEST_TPOT_S, "thirty to fifty times the best published rows"),
+    Gate("zero_latency", 1, zero_latency, 0.0, "definitions of the metrics"),
+    Gate("no_latency", 1, no_latency, None, "definitions of the metrics"),
+)
+"""The family in the order of its tables."""
