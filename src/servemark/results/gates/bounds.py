@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from servemark.metrics.registry import METRICS
 from servemark.results.gates.base import Context, Gate, GateFinding, Severity
-from servemark.results.gates.read import OUTPUT_PER_GPU, TOTAL_PER_GPU, passed, short, skips
+from servemark.results.gates.read import OUTPUT_PER_GPU, POWER_PER_GPU, TOTAL_PER_GPU, passed, short, skips
 from servemark.results.point import Point
 
 FASTEST_TPOT_S = 1e-4
@@ -15,6 +15,9 @@ FASTEST_TPOT_S = 1e-4
 MOST_TOTAL_PER_GPU = 1e6
 """Fifty times the highest published row (18,321 tok/s/GPU), which leaves room for cached prompts."""
 MOST_OUTPUT_PER_GPU = 1e5
+LEAST_POWER_W = 5.0
+MOST_POWER_W = 5000.0
+"""Mean power of one GPU: below an idle card, above twice the largest board."""
 LONGEST_LATENCY_S = 7 * 86_400.0
 _LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
 _FREE_SIGN = frozenset({"send_lateness_s"})
@@ -48,6 +51,8 @@ def _limits(address: str) -> tuple[float, float] | None:
         return None
     if metric == "tpot_s" and statistic != "min":
         return FASTEST_TPOT_S, LONGEST_LATENCY_S
+    if metric == POWER_PER_GPU:
+        return LEAST_POWER_W, MOST_POWER_W
     if metric in _LATENCIES:
         return 0.0, LONGEST_LATENCY_S
     known = METRICS.get(metric)

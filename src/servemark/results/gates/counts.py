@@ -177,7 +177,7 @@ _SUPERSEDED_OK = passed("superseded")
 def superseded(point: Point, context: Context) -> GateFinding:
     """No later complete attempt of the same point in the same run. The later one counts, whichever is faster; both are
     kept. An attempt that did not complete, or without a success, replaces nothing."""
-    if not context.attempts:
+    if all(each is point for each in context.attempts):
         return _SUPERSEDED_SKIP
     mine, run = when(point), point.execution.run
     later = max(

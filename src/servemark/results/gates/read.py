@@ -17,6 +17,8 @@ OUTPUT_PER_GPU = "output_tokens_per_s_per_gpu"
 INPUT_PER_PREFILL_GPU = "input_tokens_per_s_per_prefill_gpu"
 """Tokens read per second by one GPU of the prefill role; never on one axis with a figure per GPU deployed."""
 OUTPUT_PER_DECODE_GPU = "output_tokens_per_s_per_decode_gpu"
+POWER_PER_GPU = "power_w_per_gpu"
+"""Mean power of one GPU over the window, watts."""
 IN_FLIGHT = "requests_in_flight.mean"
 """Mean number of requests that the server held over the window: what Little's law speaks of."""
 FIXED = frozenset({"fixed-seq-len", "random"})

@@ -26,19 +26,34 @@ from servemark.results.point import Point
 COUNT_TOLERANCE = 0.4
 """How near the closed loop must come for a GPU count to be taken as the one that the figures were made with: below the
 geometric middle (1.41) between a count and its double."""
+MEDIAN_COUNT_FACTOR = 2.0
+"""The same limit as a factor where only the median latency is known: half the mean is a common median."""
 SPLIT_TOLERANCE = 0.01
 INTEGER_TOLERANCE = 0.02
 """How near a recovered GPU count must be to a whole number: figures with three digits give no better."""
 
 
-def _agrees(point: Point, count: int) -> bool | None:
-    """Whether throughput per GPU x `count` is what the latency implies; None where that cannot be told, or where the
-    total of the whole deployment is stated and the count is in no figure."""
+def _off_by(point: Point, count: int) -> float | None:
+    """By which factor (1 or more) throughput per GPU x `count` differs from what the latency implies; None where that
+    cannot be told, or where the total of the whole deployment is stated and the count is in no figure. What a median
+    latency implies is taken for near up to the wider limit."""
     stated, implied = point.value(TOTAL_PER_GPU), implied_total(point)
     if stated is None or not usable(stated) or implied is None or point.value(TOTAL) is not None:
         return None
     ratio = distance(stated, implied[0] / count, implied[1] / count)
-    return max(ratio, 1 / ratio) <= 1 + COUNT_TOLERANCE
+    off = max(ratio, 1 / ratio)
+    return off if implied[3] else max(1.0, off * (1 + COUNT_TOLERANCE) / MEDIAN_COUNT_FACTOR)
+
+
+def _agrees(point: Point, count: int) -> bool | None:
+    off = _off_by(point, count)
+    return None if off is None else off <= 1 + COUNT_TOLERANCE
+
+
+def _made_with(point: Point, count: int, stated: int) -> bool:
+    """True where the closed loop says that the figures were made with `count` GPUs and not with `stated`."""
+    near, far = _off_by(point, count), _off_by(point, stated) if stated > 0 else None
+    return near is not None and near <= 1 + COUNT_TOLERANCE and (far is None or near < far)
 
 
 _COUNT_NO_COUNT, _COUNT_ROLES, _COUNT_NO_TP = skips("gpu_count", "no_gpus", "disaggregated", "no_parallel_sizes")
@@ -66,7 +81,7 @@ def gpu_count(point: Point, _context: Context) -> GateFinding:
         return _COUNT_OK
     role = topology[0]
     by_experts = stated == (role.workers or 1) * (role.tp or 0) * (role.ep or 1)
-    confirmed = _agrees(point, allowed[0]) is True and not (stated > 0 and _agrees(point, stated))
+    confirmed = _made_with(point, allowed[0], stated)
     more_workers = role.workers is None and not by_experts and stated > 0 and stated % allowed[0] == 0
     values: dict[str, object] = {
         "stated": stated,
@@ -176,9 +191,10 @@ _UNKNOWN_ONE, _UNKNOWN_NO_RATES = skips("split_unknown", "not_disaggregated", "n
 _UNKNOWN_OK = passed("split_unknown")
 
 
-def _stated_split_holds(point: Point, rates: _Rates) -> bool:
-    prefill, decode = _claimed(point, "prefill"), _claimed(point, "decode")
-    if not prefill or not decode or prefill < 0 or decode < 0:
+def stated_split_holds(point: Point) -> bool:
+    """True where the stated prefill and decode GPUs satisfy the identity of `split`."""
+    rates, prefill, decode = _rates(point), _claimed(point, "prefill"), _claimed(point, "decode")
+    if rates is None or not prefill or not decode or prefill < 0 or decode < 0:
         return False
     return _off(rates, prefill, decode) <= SPLIT_TOLERANCE
 
@@ -191,7 +207,7 @@ def split(point: Point, _context: Context) -> GateFinding:
     rates = _rates(point)
     if rates is None:
         return _SPLIT_NO_RATES
-    if _stated_split_holds(point, rates):
+    if stated_split_holds(point):
         return _SPLIT_OK
     found = recover_split(point)
     if found is None:
@@ -208,7 +224,7 @@ def split_unknown(point: Point, _context: Context) -> GateFinding:
     rates = _rates(point)
     if rates is None:
         return _UNKNOWN_NO_RATES
-    if _stated_split_holds(point, rates) or recover_split(point) is not None:
+    if stated_split_holds(point) or recover_split(point) is not None:
         return _UNKNOWN_OK
     return GateFinding("split_unknown", Severity.QUARANTINE, _numbers(point, rates))
 
