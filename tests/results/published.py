@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from servemark.results.gates.latency import STATED_RATES
 from servemark.results.point import (
@@ -24,7 +25,7 @@ RANGE_RATIO = 0.8
 _STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99", "p99.9": "p99.9"}
 
 
-def _figures(row: dict, disagg: bool) -> dict[str, Figure]:
+def _figures(row: dict[str, Any], disagg: bool) -> dict[str, Figure]:
     metrics = row["metrics"]
     found = {}
     for short in ("ttft", "tpot", "itl", "e2el"):
@@ -42,17 +43,18 @@ def _figures(row: dict, disagg: bool) -> dict[str, Figure]:
     return {name: Figure(value, "published", name) for name, value in found.items()}
 
 
-def _role(row: dict, name: RoleName, side: str, gpus: int | None) -> RoleTopology:
+def _role(row: dict[str, Any], name: RoleName, side: str, gpus: int | None) -> RoleTopology:
     workers = row[f"{side}_num_workers"] or None
     each = gpus // workers if gpus is not None and workers else gpus
     tp, ep = row[f"{side}_tp"], row[f"{side}_ep"]
     return RoleTopology(name, workers, each, tp=tp, ep=ep, dp_attention=row[f"{side}_dp_attention"])
 
 
-def point_of(row: dict) -> Point:
+def point_of(row: dict[str, Any]) -> Point:
     """One published row as a point."""
     disagg = row["disagg"]
     prefill, decode = row["num_prefill_gpu"], row["num_decode_gpu"]
+    topology: tuple[RoleTopology, ...]
     if disagg:
         topology = (_role(row, "prefill", "prefill", prefill), _role(row, "decode", "decode", decode))
     else:
@@ -70,7 +72,11 @@ def point_of(row: dict) -> Point:
         speculation=None if method == "none" else Speculation(method),
         topology=topology,
     )
-    rates = {name.removesuffix("_intvty"): value for name, value in row["metrics"].items() if name.endswith("_intvty")}
+    rates = {
+        name.removesuffix("_intvty"): value
+        for name, value in row["metrics"].items()
+        if name.endswith("_intvty")
+    }
     return Point(
         identity=identity,
         execution=Execution(run, int(attempt or 1), started_utc=row["date"]),

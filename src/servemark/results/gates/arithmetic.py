@@ -12,6 +12,7 @@ from servemark.results.gates.read import (
     distance,
     gpus,
     implied_total,
+    is_disaggregated,
     passed,
     percent,
     short,
@@ -32,12 +33,16 @@ its median, and no sound one by more than 2.2."""
 DENOMINATOR_TOLERANCE = 0.01
 TOTALS_TOLERANCE = 0.05
 
-_LOOP_SKIPS = skips("closed_loop", "no_total_rate", "open_loop", "think_time", "no_lengths_or_latency", "no_gpus")
+_MEAN_LIMITS = (1 + CLOSED_LOOP_WARNING, CLOSED_LOOP_FACTOR)
+_MEDIAN_LIMITS = (MEDIAN_WARNING_FACTOR, MEDIAN_FACTOR)
+_LOOP_SKIPS = skips(
+    "closed_loop", "no_total_rate", "open_loop", "think_time", "no_lengths_or_latency", "no_gpus"
+)
 _LOOP_OK = passed("closed_loop")
 _NO_TOTAL, _OPEN, _THINK, _NO_LENGTHS, _NO_GPUS = _LOOP_SKIPS
 
 
-def closed_loop(point: Point, _context: Context) -> GateFinding:
+def closed_loop(point: Point, _context: Context) -> GateFinding:  # noqa: PLR0911 - each skip says why
     """Little's law: total tokens/s = requests in flight x tokens of a request / mean E2EL.
 
     In a closed loop without think time every lane holds one request at all times, so a throughput that is far off
@@ -45,8 +50,10 @@ def closed_loop(point: Point, _context: Context) -> GateFinding:
     the limits are wider: the median of a skewed distribution is far below its mean. A disaggregated row that lost its
     split is judged with the recovered one.
     """
-    total, per_gpu = point.value(TOTAL), point.value(TOTAL_PER_GPU)
-    if not usable(total) and not usable(per_gpu):
+    figures = point.figures
+    whole, per_gpu = figures.get(TOTAL), figures.get(TOTAL_PER_GPU)
+    figure = whole if whole is not None else per_gpu
+    if figure is None or not usable(figure.value):
         return _NO_TOTAL
     implied = implied_total(point)
     if implied is None:
@@ -54,38 +61,36 @@ def closed_loop(point: Point, _context: Context) -> GateFinding:
         if scenario.arrivals is not None:
             return _OPEN
         return _NO_LENGTHS if scenario.type in FIXED else _THINK
-    count = 1 if usable(total) else _count(point)
-    stated = total if usable(total) else per_gpu
-    if not count or count < 0 or stated is None:
+    count = 1 if whole is not None else gpus(point)
+    if not count or count < 0:
         return _NO_GPUS
     least, most, latency, exact = implied
-    ratio = distance(stated, least / count, most / count)
-    off = max(ratio, 1 / ratio)
-    warning, limit = (1 + CLOSED_LOOP_WARNING, CLOSED_LOOP_FACTOR) if exact else (MEDIAN_WARNING_FACTOR, MEDIAN_FACTOR)
-    if off <= warning:
+    warning, limit = _MEAN_LIMITS if exact else _MEDIAN_LIMITS
+    ratio = distance(figure.value, least / count, most / count)
+    if 1 / warning <= ratio <= warning:
         return _LOOP_OK
-    severity = Severity.QUARANTINE if off >= limit else Severity.WARNING
+    recovered = None
+    if whole is None and is_disaggregated(point) and not stated_split_holds(point):
+        recovered = recover_split(point)
+    if recovered is not None:
+        count = recovered.prefill + recovered.decode
+        ratio = distance(figure.value, least / count, most / count)
+        if 1 / warning <= ratio <= warning:
+            return _LOOP_OK
     values: dict[str, object] = {
-        "stated": short(stated),
-        "implied": short(ratio * stated),
+        "stated": short(figure.value),
+        "implied": short(ratio * figure.value),
         "ratio": short(ratio),
         "latency_s": short(latency),
         "gpus": count,
         "warning_factor": warning,
         "factor": limit,
     }
+    severity = Severity.WARNING if 1 / limit < ratio < limit else Severity.QUARANTINE
     return GateFinding("closed_loop", severity, values)
 
 
-def _count(point: Point) -> int | None:
-    if point.identity.disaggregated and not stated_split_holds(point):
-        found = recover_split(point)
-        if found is not None:
-            return found.prefill + found.decode
-    return gpus(point)
-
-
-_ONE_NO_FIGURES, _ONE_ROLES = skips("one_denominator", "no_three_rates", "roles_unknown")
+_ONE_NO_FIGURES = skips("one_denominator", "no_three_rates")[0]
 _ONE_OK = passed("one_denominator")
 
 
@@ -116,13 +121,16 @@ _PAIRS = (
     ("output_tokens_per_s", "output_tokens_total"),
     ("input_tokens_per_s", "input_tokens_total"),
 )
+_RATES = frozenset({"output_tokens_per_s", "input_tokens_per_s", "requests_per_s"})
 
 
 def totals_rates(point: Point, _context: Context) -> GateFinding:
     """Rate x duration = total, for tokens and requests: a rate over another window than the stated one, or tokens of
     warm-up in the total, shows here."""
-    duration = point.duration_s
+    duration, figures = point.duration_s, point.figures
     if duration is None or not usable(duration):
+        return _SUM_SKIP
+    if not _RATES & figures.keys():
         return _SUM_SKIP
     pairs = [(rate, point.value(rate), point.value(total)) for rate, total in _PAIRS]
     pairs.append(("requests_per_s", point.value("requests_per_s"), point.requests.ok))
@@ -153,8 +161,14 @@ GATES = (
         "Little's law; three times the p90 residual of published fixed-length rows",
     ),
     Gate(
-        "one_denominator", 1, one_denominator, DENOMINATOR_TOLERANCE, "rounding to three digits; published rows are exact"
+        "one_denominator",
+        1,
+        one_denominator,
+        DENOMINATOR_TOLERANCE,
+        "rounding to three digits; published rows are exact",
     ),
-    Gate("totals_rates", 1, totals_rates, TOTALS_TOLERANCE, "a window and a wall clock that differ by the ramp"),
+    Gate(
+        "totals_rates", 1, totals_rates, TOTALS_TOLERANCE, "a window and a wall clock that differ by the ramp"
+    ),
 )
 """The family in the order of its tables."""

@@ -20,6 +20,7 @@ MOST_POWER_W = 5000.0
 """Mean power of one GPU: below an idle card, above twice the largest board."""
 LONGEST_LATENCY_S = 7 * 86_400.0
 _LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
+_INF = math.inf
 _FREE_SIGN = frozenset({"send_lateness_s"})
 """Metrics that may be below zero: a send may be early."""
 
@@ -32,31 +33,35 @@ def finite(point: Point, _context: Context) -> GateFinding:
     if not point.figures:
         return _FINITE_SKIP
     for address, figure in point.figures.items():
-        if not 0 <= figure.value < math.inf and not (
-            math.isfinite(figure.value) and address.partition(".")[0] in _FREE_SIGN
-        ):
-            return GateFinding("finite", Severity.QUARANTINE, {"figure": address, "value": repr(figure.value)})
+        value = figure.value
+        if not 0 <= value < _INF and not (math.isfinite(value) and address.partition(".")[0] in _FREE_SIGN):
+            return GateFinding("finite", Severity.QUARANTINE, {"figure": address, "value": repr(value)})
     return _FINITE_OK
 
 
-@lru_cache(maxsize=4096)
+_BY_ADDRESS = {TOTAL_PER_GPU: (0.0, MOST_TOTAL_PER_GPU), OUTPUT_PER_GPU: (0.0, MOST_OUTPUT_PER_GPU)}
+_BY_METRIC = {
+    POWER_PER_GPU: (LEAST_POWER_W, MOST_POWER_W),
+    **dict.fromkeys(_LATENCIES, (0.0, LONGEST_LATENCY_S)),
+    **{metric.id: (0.0, 1.0) for metric in METRICS.values() if metric.unit == "share"},
+}
+
+
 def _limits(address: str) -> tuple[float, float] | None:
     """(least, most) that a figure may be; None for one without a bound of its own."""
-    if address == TOTAL_PER_GPU:
-        return 0.0, MOST_TOTAL_PER_GPU
-    if address == OUTPUT_PER_GPU:
-        return 0.0, MOST_OUTPUT_PER_GPU
     metric, _, statistic = address.partition(".")
     if statistic in ("std", "n"):
         return None
     if metric == "tpot_s" and statistic != "min":
         return FASTEST_TPOT_S, LONGEST_LATENCY_S
-    if metric == POWER_PER_GPU:
-        return LEAST_POWER_W, MOST_POWER_W
-    if metric in _LATENCIES:
-        return 0.0, LONGEST_LATENCY_S
-    known = METRICS.get(metric)
-    return (0.0, 1.0) if known is not None and known.unit == "share" else None
+    return _BY_ADDRESS.get(address) or _BY_METRIC.get(metric)
+
+
+@lru_cache(maxsize=1024)
+def _bounded(addresses: tuple[str, ...]) -> tuple[tuple[str, float, float], ...]:
+    """(address, least, most) of those with bounds; rows of one source have the same addresses."""
+    found = ((address, _limits(address)) for address in addresses)
+    return tuple((address, *limits) for address, limits in found if limits is not None)
 
 
 _POSSIBLE_SKIP = skips("possible", "no_figures")[0]
@@ -68,14 +73,15 @@ def possible(point: Point, _context: Context) -> GateFinding:
     for a share) lands outside. A zero is left to `zero_latency`."""
     if not point.figures:
         return _POSSIBLE_SKIP
-    for address, figure in point.figures.items():
-        limits = _limits(address)
-        if limits is not None and figure.value != 0 and not limits[0] <= figure.value <= limits[1]:
+    figures = point.figures
+    for address, least, most in _bounded(tuple(figures)):
+        value = figures[address].value
+        if not least <= value <= most and value != 0:
             values: dict[str, object] = {
                 "figure": address,
-                "value": short(figure.value) if math.isfinite(figure.value) else repr(figure.value),
-                "least": limits[0],
-                "most": limits[1],
+                "value": short(value) if math.isfinite(value) else repr(value),
+                "least": least,
+                "most": most,
             }
             return GateFinding("possible", Severity.QUARANTINE, values)
     return _POSSIBLE_OK
@@ -96,8 +102,8 @@ def zero_latency(point: Point, _context: Context) -> GateFinding:
     figures = point.figures
     if not figures:
         return _ZERO_SKIP
-    for address in _NEVER_ZERO & figures.keys():
-        if figures[address].value == 0:
+    for address, figure in figures.items():
+        if figure.value == 0 and address in _NEVER_ZERO:
             zeros = sorted(each for each in _NEVER_ZERO & figures.keys() if figures[each].value == 0)
             shown = {"figures": ", ".join(zeros[:5]), "n": len(zeros)}
             return GateFinding("zero_latency", Severity.QUARANTINE, dict(shown))

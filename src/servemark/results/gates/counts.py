@@ -48,7 +48,9 @@ def counts(point: Point, _context: Context) -> GateFinding:
     """No count is below zero, and outcomes together are not more than was planned."""
     requests = point.requests
     known = [
-        each for each in (requests.ok, requests.error, requests.incomplete, requests.cancelled) if each is not None
+        each
+        for each in (requests.ok, requests.error, requests.incomplete, requests.cancelled)
+        if each is not None
     ]
     planned = requests.planned
     if not known or (planned is None and min(known) >= 0):
@@ -154,7 +156,9 @@ def concurrencies(point: Point, context: Context) -> GateFinding:
     if present is None:
         line = [*context.line, point]
         present = frozenset(
-            each.identity.concurrency for each in line if each.identity.concurrency is not None and is_whole(each)
+            each.identity.concurrency
+            for each in line
+            if each.identity.concurrency is not None and is_whole(each)
         )
     missing = sorted(wanted - present)
     if not missing:
@@ -181,7 +185,8 @@ def superseded(point: Point, context: Context) -> GateFinding:
         return _SUPERSEDED_SKIP
     mine, run = when(point), point.execution.run
     later = max(
-        (when(each) for each in context.attempts if each.execution.run == run and is_whole(each)), default=mine
+        (when(each) for each in context.attempts if each.execution.run == run and is_whole(each)),
+        default=mine,
     )
     if later <= mine:
         return _SUPERSEDED_OK
@@ -219,7 +224,9 @@ GATES = (
     Gate("none_succeeded", 1, none_succeeded, None, "a result is complete or it is not a result"),
     Gate("counts", 1, counts, 0.0, "all are counts"),
     Gate("unaccounted", 1, unaccounted, 0.0, "all are counts"),
-    Gate("error_rate", 1, error_rate, ERROR_QUARANTINE, "the share of requests beyond p95; a warning from p99"),
+    Gate(
+        "error_rate", 1, error_rate, ERROR_QUARANTINE, "the share of requests beyond p95; a warning from p99"
+    ),
     Gate("unfinished", 1, unfinished, UNFINISHED_WARNING, "the tolerance of the closed loop"),
     Gate("concurrencies", 1, concurrencies, 0.0, "the run's own manifest"),
     Gate("superseded", 1, superseded, None, "the later complete attempt counts"),

@@ -30,7 +30,9 @@ def line_evals(points: Iterable[Point]) -> tuple[Eval, ...]:
             elif moment[0] == known[0][0]:
                 known[1].add(each)
     found = [each for _, some in latest.values() for each in some]
-    return tuple(sorted(found, key=lambda e: (e.task, e.metric, e.score, str(e.passed), e.n or 0, e.stderr or 0.0)))
+    return tuple(
+        sorted(found, key=lambda e: (e.task, e.metric, e.score, str(e.passed), e.n or 0, e.stderr or 0.0))
+    )
 
 
 def _evals(point: Point, context: Context) -> tuple[Eval, ...]:
@@ -92,7 +94,11 @@ def eval_missing(point: Point, context: Context) -> GateFinding:
             short_of.append(task)
     if not short_of:
         return _MISSING_OK
-    values: dict[str, object] = {"tasks": ", ".join(sorted(short_of)), "n": len(short_of), "expected": len(wanted)}
+    values: dict[str, object] = {
+        "tasks": ", ".join(sorted(short_of)),
+        "n": len(short_of),
+        "expected": len(wanted),
+    }
     return GateFinding("eval_missing", Severity.WARNING, values)
 
 
@@ -163,7 +169,9 @@ def acceptance_length(point: Point, _context: Context) -> GateFinding:
         return _LENGTH_NONE
     drafts = speculation.draft_tokens
     most = None if drafts is None or drafts < 0 else drafts + 1
-    outside = any(each < 1 - LENGTH_TOLERANCE or (most is not None and each > most + LENGTH_TOLERANCE) for each in found)
+    outside = any(
+        each < 1 - LENGTH_TOLERANCE or (most is not None and each > most + LENGTH_TOLERANCE) for each in found
+    )
     forced = _policy(speculation.acceptance) in FORCED
     apart = (
         forced

@@ -23,9 +23,10 @@ _LONG_OK = passed("short_run")
 
 def short_run(point: Point, _context: Context) -> GateFinding:
     """The run lasts at least five mean E2ELs: otherwise most of it is ramp and tail."""
-    duration, latency = point.duration_s, point.value("e2el_s.mean")
-    if duration is None or latency is None or not usable(duration) or not usable(latency):
+    duration, figure = point.duration_s, point.figures.get("e2el_s.mean")
+    if duration is None or figure is None or not usable(duration) or not usable(figure.value):
         return _LONG_SKIP
+    latency = figure.value
     turns = duration / latency
     if turns >= TURNS:
         return _LONG_OK
@@ -124,7 +125,9 @@ def client_limited(point: Point, _context: Context) -> GateFinding:
 
 GATES = (
     Gate("short_run", 1, short_run, TURNS, "ramp and tail are about one latency of the run"),
-    Gate("few_requests", 1, few_requests, float(FEW_REQUESTS), "nearest-rank p95 of fewer is the slowest one"),
+    Gate(
+        "few_requests", 1, few_requests, float(FEW_REQUESTS), "nearest-rank p95 of fewer is the slowest one"
+    ),
     Gate("steady_window", 1, steady_window, STEADY_SHARE, "ramp and tail must not outweigh the rest"),
     Gate("window_possible", 1, window_possible, GRAIN_S, "rounding of clocks"),
     Gate("client_limited", 1, client_limited, LOOP_LAG_LIMIT_S, "the client's own limit when it measures"),

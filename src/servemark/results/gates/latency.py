@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 
 from servemark.metrics.registry import METRICS
 from servemark.results.gates.base import Context, Gate, GateFinding, Severity
@@ -19,17 +20,21 @@ STATED_RATES = "stated_interactivity"
 evidence of the direction that the source means, never a figure."""
 
 
-@lru_cache(maxsize=4096)
-def _slot(address: str) -> tuple[str, float, bool] | None:
-    """(metric, percentile, whether higher is better) of an address with a percentile; None for any other."""
-    metric, _, statistic = address.partition(".")
-    known = METRICS.get(metric)
-    if known is None or not statistic.startswith("p"):
-        return None
-    try:
-        return metric, float(statistic[1:]), known.better == "higher"
-    except ValueError:
-        return None
+@lru_cache(maxsize=1024)
+def _steps(addresses: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Pairs of neighbouring percentiles, the one that may not be larger first; rows of one source share them. A metric
+    that the registry does not know is left out: which way is better is not known."""
+    ladders: dict[str, list[tuple[float, str]]] = {}
+    for address in addresses:
+        metric, _, statistic = address.partition(".")
+        level = statistic[1:].replace(".", "", 1)
+        if metric in METRICS and statistic.startswith("p") and level.isascii() and level.isdigit():
+            ladders.setdefault(metric, []).append((float(statistic[1:]), address))
+    found: list[tuple[str, str]] = []
+    for metric, ladder in ladders.items():
+        names = [address for _, address in sorted(ladder, reverse=METRICS[metric].better == "higher")]
+        found += pairwise(names)
+    return tuple(found)
 
 
 _ORDER_SKIP = skips("percentiles", "one_percentile")[0]
@@ -39,34 +44,23 @@ _ORDER_OK = passed("percentiles")
 def percentiles(point: Point, _context: Context) -> GateFinding:
     """A higher percentile of a latency is never lower; of a rate, which says what q % of requests reach or beat, never
     higher. Out of order: columns were mixed, or figures of two runs."""
-    ladders: dict[str, list[tuple[float, float]]] = {}
-    rates: set[str] = set()
-    for address, figure in point.figures.items():
-        slot = _slot(address)
-        if slot is not None:
-            ladders.setdefault(slot[0], []).append((slot[1], figure.value))
-            if slot[2]:
-                rates.add(slot[0])
-    seen = False
-    for metric, ladder in ladders.items():
-        if len(ladder) < 2:
-            continue
-        seen = True
-        ladder.sort(reverse=metric in rates)
-        below = ladder[0]
-        for step in ladder:
-            if step[1] < below[1] - GRAIN * abs(below[1]):
-                first, then = sorted((below, step))
-                values: dict[str, object] = {
-                    "metric": metric,
-                    "one": f"p{first[0]:g}",
-                    "one_value": short(first[1]),
-                    "other": f"p{then[0]:g}",
-                    "other_value": short(then[1]),
-                }
-                return GateFinding("percentiles", Severity.QUARANTINE, values)
-            below = step
-    return _ORDER_OK if seen else _ORDER_SKIP
+    figures = point.figures
+    steps = _steps(tuple(figures))
+    if not steps:
+        return _ORDER_SKIP
+    for low, high in steps:
+        small, large = figures[low].value, figures[high].value
+        if large < small and small - large > GRAIN * abs(small):
+            one, other = low.partition(".")[2], high.partition(".")[2]
+            values: dict[str, object] = {
+                "metric": low.partition(".")[0],
+                "one": one,
+                "one_value": short(small),
+                "other": other,
+                "other_value": short(large),
+            }
+            return GateFinding("percentiles", Severity.QUARANTINE, values)
+    return _ORDER_OK
 
 
 _DIRECTION_SKIP = skips("rate_direction", "no_stated_rates")[0]
@@ -104,7 +98,9 @@ def rate_direction(point: Point, _context: Context) -> GateFinding:
     return GateFinding("rate_direction", Severity.WARNING, values)
 
 
-_BOTH = tuple((f"ttft_s.{q}", f"e2el_s.{q}", q) for q in ("mean", "p50", "p75", "p90", "p95", "p99", "p99.9", "max"))
+_BOTH = tuple(
+    (f"ttft_s.{q}", f"e2el_s.{q}", q) for q in ("mean", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
+)
 _TTFT_SKIP = skips("ttft_e2el", "no_ttft_and_e2el")[0]
 _TTFT_OK = passed("ttft_e2el")
 
@@ -140,15 +136,19 @@ def latency_sum(point: Point, _context: Context) -> GateFinding:
     scenario, figures = point.identity.scenario, point.figures
     if scenario.type not in FIXED or scenario.osl is None:
         return _SUM_LENGTHS
-    first, token, whole = (figures.get(f"{name}.mean") for name in ("ttft_s", "tpot_s", "e2el_s"))
+    first, token, whole = (
+        figures.get("ttft_s.mean"),
+        figures.get("tpot_s.mean"),
+        figures.get("e2el_s.mean"),
+    )
     if first is None or token is None or whole is None or not usable(whole.value):
         return _SUM_MEANS
     measured = figures.get("output_tokens.mean")
     if measured is not None:
         least = most = measured.value
     else:
-        shares = length_share(point)
-        least, most = shares[0] * scenario.osl, shares[1] * scenario.osl
+        least_share, most_share = length_share(point)
+        least, most = least_share * scenario.osl, most_share * scenario.osl
     low = (first.value + token.value * max(least - 1, 0)) / whole.value
     high = (first.value + token.value * max(most - 1, 0)) / whole.value
     ratio = low if low > 1 else high if high < 1 else 1.0
@@ -167,6 +167,7 @@ def latency_sum(point: Point, _context: Context) -> GateFinding:
     return GateFinding("latency_sum", severity, values)
 
 
+_GAPS = (("p50", "itl_s.p50", "tpot_s.p50"), ("mean", "itl_s.mean", "tpot_s.mean"))
 _ITL_SKIP = skips("itl_tpot", "no_itl_and_tpot")[0]
 _ITL_OK = passed("itl_tpot")
 
@@ -175,8 +176,8 @@ def itl_tpot(point: Point, _context: Context) -> GateFinding:
     """ITL against TPOT. They differ where a chunk carries several tokens (speculative decoding, bundled streaming):
     such an ITL is a gap between chunks, and only TPOT is time per token."""
     figures = point.figures
-    for statistic in ("p50", "mean"):
-        gap, token = figures.get(f"itl_s.{statistic}"), figures.get(f"tpot_s.{statistic}")
+    for statistic, gap_address, token_address in _GAPS:
+        gap, token = figures.get(gap_address), figures.get(token_address)
         if gap is None or token is None or not usable(token.value):
             continue
         ratio = gap.value / token.value
@@ -197,7 +198,9 @@ GATES = (
     Gate("percentiles", 1, percentiles, GRAIN, "rounding of printed figures"),
     Gate("rate_direction", 1, rate_direction, GRAIN, "rounding of printed figures"),
     Gate("ttft_e2el", 1, ttft_e2el, GRAIN, "rounding of printed figures"),
-    Gate("latency_sum", 1, latency_sum, SUM_WARNING, "twice the largest residual (2.2 %) of 435 published rows"),
+    Gate(
+        "latency_sum", 1, latency_sum, SUM_WARNING, "twice the largest residual (2.2 %) of 435 published rows"
+    ),
     Gate("itl_tpot", 1, itl_tpot, ITL_TOLERANCE, "one token a chunk gives a ratio near 1, two give 2"),
 )
 """The family in the order of its tables."""

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from servemark.results.gates.base import Context, Gate, GateFinding, Severity
-from servemark.results.gates.read import POWER_PER_GPU, TOTAL_PER_GPU, passed, percent, plain, short, skips, usable
+from servemark.results.gates.read import (
+    POWER_PER_GPU,
+    TOTAL_PER_GPU,
+    passed,
+    percent,
+    plain,
+    short,
+    skips,
+    usable,
+)
 from servemark.results.point import Point
 
 JOULES_PER_TOTAL = "joules_per_total_token"
@@ -66,10 +75,15 @@ def energy(point: Point, _context: Context) -> GateFinding:
     if power is None or not usable(power):
         return _ENERGY_SKIP
     checks: list[tuple[str, float | None, float | None]] = []
-    for name, rate_name in ((JOULES_PER_TOTAL, TOTAL_PER_GPU), (JOULES_PER_OUTPUT, "output_tokens_per_s_per_gpu")):
+    for name, rate_name in (
+        (JOULES_PER_TOTAL, TOTAL_PER_GPU),
+        (JOULES_PER_OUTPUT, "output_tokens_per_s_per_gpu"),
+    ):
         if name in figures:
             rate = point.value(rate_name)
-            checks.append((name, point.value(name), power / rate if rate is not None and usable(rate) else None))
+            checks.append(
+                (name, point.value(name), power / rate if rate is not None and usable(rate) else None)
+            )
     if ENERGY in figures and point.duration_s is not None and point.gpus_deployed:
         checks.append((ENERGY, point.value(ENERGY), power * point.gpus_deployed * point.duration_s))
     seen = False
@@ -91,6 +105,12 @@ def energy(point: Point, _context: Context) -> GateFinding:
 
 GATES = (
     Gate("power_coverage", 1, power_coverage, EDGE_SHARE, "a trapezoid over a gap is a guess"),
-    Gate("energy", 1, energy, ENERGY_TOLERANCE, "sampling at one second over a minute; published rows agree to 2 %"),
+    Gate(
+        "energy",
+        1,
+        energy,
+        ENERGY_TOLERANCE,
+        "sampling at one second over a minute; published rows agree to 2 %",
+    ),
 )
 """The family in the order of its tables."""

@@ -63,7 +63,11 @@ def version(point: Point, _context: Context) -> GateFinding:
             if path == name or path.startswith(f"{name}."):
                 compared = True
                 if not _same(said, found):
-                    values: dict[str, object] = {"what": path, "declared": _cut(said), "observed": _cut(found)}
+                    values: dict[str, object] = {
+                        "what": path,
+                        "declared": _cut(said),
+                        "observed": _cut(found),
+                    }
                     return GateFinding("version", Severity.WARNING, values)
     return _VERSION_OK if compared else _VERSION_SKIP
 

@@ -135,29 +135,41 @@ def gpus(point: Point) -> int | None:
     return point.gpus_stated or None
 
 
+def is_disaggregated(point: Point) -> bool:
+    """True with separate prefill and decode roles; as `PointIdentity.disaggregated`, without a set a call."""
+    topology = point.identity.topology
+    return (
+        len(topology) > 1 and role_of(point, "prefill") is not None and role_of(point, "decode") is not None
+    )
+
+
 def in_flight(point: Point) -> float | None:
     """Mean requests in flight of a closed loop; None for an open loop, and for traces, whose sessions think."""
-    measured = point.value(IN_FLIGHT)
+    figures = point.figures
+    measured = figures.get(IN_FLIGHT)
     if measured is not None:
-        return measured
+        return measured.value
     scenario = point.identity.scenario
     if scenario.arrivals is not None or scenario.type not in FIXED:
         return None
-    achieved = point.value("achieved_concurrency")
-    return achieved if achieved is not None else point.identity.concurrency
+    achieved = figures.get("achieved_concurrency")
+    return achieved.value if achieved is not None else point.identity.concurrency
 
 
 def implied_total(point: Point) -> tuple[float, float, float, bool] | None:
     """(least, most) total tokens per second of the whole deployment by Little's law, the latency in seconds that it
     rests on, and whether that is the mean (True) or only the median. None where a part is not known."""
-    lanes, tokens = in_flight(point), tokens_a_request(point)
-    if lanes is None or lanes <= 0 or tokens is None:
+    figures = point.figures
+    mean = figures.get("e2el_s.mean")
+    figure = mean if mean is not None else figures.get("e2el_s.p50")
+    lanes = in_flight(point)
+    if figure is None or lanes is None or not 0 < figure.value < math.inf or not 0 < lanes < math.inf:
         return None
-    mean = point.value("e2el_s.mean")
-    latency = mean if mean is not None else point.value("e2el_s.p50")
-    if latency is None or not usable(latency):
+    tokens = tokens_a_request(point)
+    if tokens is None:
         return None
-    return lanes * tokens[0] / latency, lanes * tokens[1] / latency, latency, mean is not None
+    per_token = lanes / figure.value
+    return per_token * tokens[0], per_token * tokens[1], figure.value, mean is not None
 
 
 def distance(found: float, least: float, most: float) -> float:

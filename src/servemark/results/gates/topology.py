@@ -12,6 +12,7 @@ from servemark.results.gates.read import (
     TOTAL_PER_GPU,
     distance,
     implied_total,
+    is_disaggregated,
     passed,
     percent,
     role_gpus,
@@ -56,7 +57,9 @@ def _made_with(point: Point, count: int, stated: int) -> bool:
     return near is not None and near <= 1 + COUNT_TOLERANCE and (far is None or near < far)
 
 
-_COUNT_NO_COUNT, _COUNT_ROLES, _COUNT_NO_TP = skips("gpu_count", "no_gpus", "disaggregated", "no_parallel_sizes")
+_COUNT_NO_COUNT, _COUNT_ROLES, _COUNT_NO_TP = skips(
+    "gpu_count", "no_gpus", "disaggregated", "no_parallel_sizes"
+)
 _COUNT_OK = passed("gpu_count")
 
 
@@ -202,13 +205,13 @@ def stated_split_holds(point: Point) -> bool:
 def split(point: Point, _context: Context) -> GateFinding:
     """Input per prefill GPU x P + output per decode GPU x D = total per GPU x (P + D). Where the stated P and D do not
     satisfy it but whole numbers do, the row lost its split and these are it (warning)."""
-    if not point.identity.disaggregated:
+    if not is_disaggregated(point):
         return _SPLIT_ONE
+    if stated_split_holds(point):
+        return _SPLIT_OK
     rates = _rates(point)
     if rates is None:
         return _SPLIT_NO_RATES
-    if stated_split_holds(point):
-        return _SPLIT_OK
     found = recover_split(point)
     if found is None:
         return _SPLIT_OK
@@ -219,12 +222,14 @@ def split(point: Point, _context: Context) -> GateFinding:
 def split_unknown(point: Point, _context: Context) -> GateFinding:
     """As `split`, where no whole numbers of GPUs give the stated rates, or more than one pair does: nobody can say how
     many GPUs each role had, so no per-GPU figure of the row stands."""
-    if not point.identity.disaggregated:
+    if not is_disaggregated(point):
         return _UNKNOWN_ONE
+    if stated_split_holds(point):
+        return _UNKNOWN_OK
     rates = _rates(point)
     if rates is None:
         return _UNKNOWN_NO_RATES
-    if stated_split_holds(point) or recover_split(point) is not None:
+    if recover_split(point) is not None:
         return _UNKNOWN_OK
     return GateFinding("split_unknown", Severity.QUARANTINE, _numbers(point, rates))
 
@@ -245,6 +250,12 @@ GATES = (
     Gate("gpu_count", 1, gpu_count, COUNT_TOLERANCE, "the geometric middle between a count and its double"),
     Gate("gpu_telemetry", 1, gpu_telemetry, 0.0, "both are counts"),
     Gate("split", 1, split, SPLIT_TOLERANCE, "rounding to three digits; published rows are exact"),
-    Gate("split_unknown", 1, split_unknown, SPLIT_TOLERANCE, "rounding to three digits; published rows are exact"),
+    Gate(
+        "split_unknown",
+        1,
+        split_unknown,
+        SPLIT_TOLERANCE,
+        "rounding to three digits; published rows are exact",
+    ),
 )
 """The family in the order of its tables."""
