@@ -50,15 +50,18 @@ def _role(row: dict[str, Any], name: RoleName, side: str, gpus: int | None) -> R
     return RoleTopology(name, workers, each, tp=tp, ep=ep, dp_attention=row[f"{side}_dp_attention"])
 
 
+def topology_of(row: dict[str, Any]) -> tuple[RoleTopology, ...]:
+    """The roles of a row; an aggregated server has one, whose GPUs are what a gate asks for."""
+    if not row["disagg"]:
+        return (_role(row, "aggregated", "decode", None),)
+    prefill, decode = row["num_prefill_gpu"], row["num_decode_gpu"]
+    return _role(row, "prefill", "prefill", prefill), _role(row, "decode", "decode", decode)
+
+
 def point_of(row: dict[str, Any]) -> Point:
     """One published row as a point."""
     disagg = row["disagg"]
     prefill, decode = row["num_prefill_gpu"], row["num_decode_gpu"]
-    topology: tuple[RoleTopology, ...]
-    if disagg:
-        topology = (_role(row, "prefill", "prefill", prefill), _role(row, "decode", "decode", decode))
-    else:
-        topology = (_role(row, "aggregated", "decode", None),)
     run, _, attempt = row["run_url"].rpartition("/runs/")[2].partition("/attempts/")
     method = row["spec_method"]
     identity = PointIdentity(
@@ -70,7 +73,7 @@ def point_of(row: dict[str, Any]) -> Point:
         image=row.get("image"),
         precision=Precision(row["precision"], row["precision"]),
         speculation=None if method == "none" else Speculation(method),
-        topology=topology,
+        topology=topology_of(row),
     )
     rates = {
         name.removesuffix("_intvty"): value

@@ -83,7 +83,9 @@ def said(gate: str, point: Point, context: Context | None = None) -> GateFinding
     return GATES_BY_ID[gate].judge(point, context or Context())
 
 
-def split_point(prefill: int, decode: int, read: float, written: float, total: float, **changes: object) -> Point:
+def split_point(
+    prefill: int, decode: int, read: float, written: float, total: float, **changes: object
+) -> Point:
     """A disaggregated point that claims `prefill` and `decode` GPUs, without latencies."""
     topology = (RoleTopology("prefill", None, prefill), RoleTopology("decode", None, decode))
     point = sound(gpus_deployed=None, gpus_stated=prefill + decode, figures={}, **changes)

@@ -62,6 +62,13 @@ def memory(**changes: object) -> Point:
 
 TRACE = Scenario("agentic-coding", dataset="d")
 ROLES = (RoleTopology("prefill", 1, 4), RoleTopology("decode", 1, 4))
+
+
+def wide(gpus: int, tp: int, ep: int) -> tuple[RoleTopology, ...]:
+    """Four prefill GPUs, and one decode worker of the sizes."""
+    return RoleTopology("prefill", 1, 4, tp=4, ep=1), RoleTopology("decode", 1, gpus, tp=tp, ep=ep)
+
+
 CASES: list[tuple[str, Point, Severity]] = [
     ("finite", sound(), OK),
     ("finite", sound(figures={}), SKIPPED),
@@ -79,7 +86,11 @@ CASES: list[tuple[str, Point, Severity]] = [
     ("zero_latency", sound(), OK),
     ("zero_latency", with_figures(sound(), tpot_s__p90=0.0), QUARANTINE),
     ("zero_latency", total(0.0), QUARANTINE),
-    ("zero_latency", with_figures(sound(), tpot_s__std=0.0, tpot_s__p90=None), OK),  # no spread; absent is absent
+    (
+        "zero_latency",
+        with_figures(sound(), tpot_s__std=0.0, tpot_s__p90=None),
+        OK,
+    ),  # no spread; absent is absent
     ("no_latency", sound(), OK),
     ("no_latency", sound(figures=figures({"total_tokens_per_s": 5.0})), WARNING),
     ("closed_loop", sound(), OK),
@@ -92,13 +103,25 @@ CASES: list[tuple[str, Point, Severity]] = [
     ("closed_loop", with_figures(total(256 / 1.6), e2el_s__mean=None), WARNING),
     ("closed_loop", with_figures(total(256 / 3.1), e2el_s__mean=None), QUARANTINE),
     ("closed_loop", with_figures(sound(), total_tokens_per_s=2048.0), OK),
-    ("closed_loop", with_figures(sound(), total_tokens_per_s=256.0), QUARANTINE),  # a per-GPU figure as the whole
+    (
+        "closed_loop",
+        with_figures(sound(), total_tokens_per_s=256.0),
+        QUARANTINE,
+    ),  # a per-GPU figure as the whole
     ("closed_loop", with_identity(sound(), scenario=Scenario("fixed-seq-len", 1024, 1024)), OK),
     ("closed_loop", with_identity(total(0.9 * 256), scenario=Scenario("fixed-seq-len", 1024, 1024)), OK),
     ("closed_loop", with_identity(total(0.9 * 256), scenario=Scenario("fixed-seq-len", 1024, 1024, 0.8)), OK),
-    ("closed_loop", with_identity(total(0.8 * 256), scenario=Scenario("fixed-seq-len", 1024, 1024, 0.8)), WARNING),
+    (
+        "closed_loop",
+        with_identity(total(0.8 * 256), scenario=Scenario("fixed-seq-len", 1024, 1024, 0.8)),
+        WARNING,
+    ),
     ("closed_loop", with_identity(sound(), scenario=TRACE), SKIPPED),
-    ("closed_loop", with_identity(sound(), scenario=Scenario("random", 1024, 1024, arrivals="poisson:4")), SKIPPED),
+    (
+        "closed_loop",
+        with_identity(sound(), scenario=Scenario("random", 1024, 1024, arrivals="poisson:4")),
+        SKIPPED,
+    ),
     ("closed_loop", with_identity(sound(), concurrency=None), SKIPPED),
     ("closed_loop", with_figures(with_identity(total(128.0), concurrency=20), achieved_concurrency=5.0), OK),
     ("closed_loop", with_identity(sound(gpus_deployed=None), topology=()), SKIPPED),
@@ -109,19 +132,47 @@ CASES: list[tuple[str, Point, Severity]] = [
     ("totals_rates", sound(), SKIPPED),
     ("totals_rates", with_figures(sound(), requests_per_s=0.96), OK),  # x 105 s = 100.8 of 100
     ("totals_rates", with_figures(sound(), requests_per_s=1.01), WARNING),  # 106.05
-    ("totals_rates", with_figures(sound(), output_tokens_per_s=1000.0, output_tokens_total=50_000.0), WARNING),
+    (
+        "totals_rates",
+        with_figures(sound(), output_tokens_per_s=1000.0, output_tokens_total=50_000.0),
+        WARNING,
+    ),
     ("gpu_count", sound(), OK),
     ("gpu_count", role(tp=8, ep=8), OK),
     ("gpu_count", replace(role(tp=8, ep=8), gpus_stated=64), WARNING),  # the loop says 8
-    ("gpu_count", with_figures(replace(role(tp=8, ep=8), gpus_stated=64), e2el_s__mean=80.0), QUARANTINE),  # 64
+    (
+        "gpu_count",
+        with_figures(replace(role(tp=8, ep=8), gpus_stated=64), e2el_s__mean=80.0),
+        QUARANTINE,
+    ),  # 64
     ("gpu_count", replace(role(tp=8, ep=8), gpus_stated=64, figures={}), QUARANTINE),
     ("gpu_count", replace(role(tp=8), gpus_deployed=4, figures={}), QUARANTINE),
     ("gpu_count", replace(role(tp=4, dp=2), gpus_deployed=8, figures={}), OK),
     ("gpu_count", replace(role(tp=8, pp=2), gpus_deployed=16, figures={}), OK),
-    ("gpu_count", replace(role(tp=8), gpus_deployed=16, figures={}), WARNING),  # two workers that nobody names
+    (
+        "gpu_count",
+        replace(role(tp=8), gpus_deployed=16, figures={}),
+        WARNING,
+    ),  # two workers that nobody names
     ("gpu_count", replace(role(workers=1, tp=8), gpus_deployed=16, figures={}), QUARANTINE),
     ("gpu_count", replace(role(tp=8), gpus_deployed=12, figures={}), QUARANTINE),
+    ("gpu_count", replace(role(tp=1, ep=8), gpus_deployed=8, figures={}), OK),  # eight data-parallel ranks
+    (
+        "gpu_count",
+        replace(role(tp=1, ep=8), gpus_deployed=64, figures={}),
+        WARNING,
+    ),  # eight such workers, perhaps
     ("gpu_count", role(), SKIPPED),
+    ("role_gpus", sound(), SKIPPED),
+    ("role_gpus", with_identity(sound(), topology=wide(8, 8, 8)), OK),
+    ("role_gpus", with_identity(sound(), topology=wide(64, 8, 8)), WARNING),
+    ("role_gpus", with_identity(sound(), topology=wide(8, 1, 8)), OK),
+    ("role_gpus", with_identity(sound(), topology=ROLES), SKIPPED),
+    (
+        "role_gpus",
+        with_identity(split_point(4, 64, 1700.0, 6.25, 105.88), topology=wide(64, 8, 8)),
+        OK,
+    ),  # 7200 / 68
     ("gpu_count", replace(role(tp=8), gpus_stated=0, figures={}), QUARANTINE),
     ("gpu_count", with_identity(sound(), topology=ROLES), SKIPPED),
     ("gpu_telemetry", sound(), SKIPPED),
@@ -143,14 +194,22 @@ CASES: list[tuple[str, Point, Severity]] = [
     ("percentiles", with_figures(sound(), e2el_s__p90=9.98), QUARANTINE),
     ("percentiles", sound(figures=figures({"e2el_s.p50": 10.0, "e2el_s.p99.9": 9.0})), QUARANTINE),
     ("percentiles", sound(figures=figures({"interactivity.p50": 50.0, "interactivity.p90": 40.0})), OK),
-    ("percentiles", sound(figures=figures({"interactivity.p50": 40.0, "interactivity.p90": 50.0})), QUARANTINE),
+    (
+        "percentiles",
+        sound(figures=figures({"interactivity.p50": 40.0, "interactivity.p90": 50.0})),
+        QUARANTINE,
+    ),
     ("percentiles", sound(figures=figures({"e2el_s.p50": 10.0})), SKIPPED),
     ("rate_direction", sound(), SKIPPED),
     ("rate_direction", sound(observed={"stated_interactivity": {"median": 105.0, "p90": 101.0}}), OK),
     ("rate_direction", sound(observed={"stated_interactivity": {"p50": 105.0, "p90": 121.3}}), WARNING),
     ("rate_direction", sound(observed={"stated_interactivity": {"p90": 101.0}}), OK),  # 1 / 0.0099 = 101.01
     ("rate_direction", sound(observed={"stated_interactivity": {"p90": 121.3}}), WARNING),
-    ("rate_direction", sound(observed={"stated_interactivity": {"p9x": 1, "p90": "fast", "": None}}), SKIPPED),
+    (
+        "rate_direction",
+        sound(observed={"stated_interactivity": {"p9x": 1, "p90": "fast", "": None}}),
+        SKIPPED,
+    ),
     ("ttft_e2el", sound(), OK),
     ("ttft_e2el", with_figures(sound(), ttft_s__p90=10.5), OK),
     ("ttft_e2el", with_figures(sound(), ttft_s__p90=10.52), QUARANTINE),
@@ -217,7 +276,11 @@ CASES: list[tuple[str, Point, Severity]] = [
     ("client_limited", sound(client={"loop_lag_p99_s": 0.0051}), WARNING),
     ("client_limited", sound(client={"limited": "no"}), SKIPPED),
     ("dram_scope", sound(), SKIPPED),
-    ("dram_scope", memory(allocated_bytes=1632 * GB, configured_bytes=2249 * GB), OK),  # 1.38: budget and allocation
+    (
+        "dram_scope",
+        memory(allocated_bytes=1632 * GB, configured_bytes=2249 * GB),
+        OK,
+    ),  # 1.38: budget and allocation
     ("dram_scope", memory(allocated_bytes=204 * GB, reported_bytes=1632 * GB), WARNING),  # 8 ranks
     ("dram_scope", memory(allocated_bytes=160 * GB, reported_bytes=1374 * GB), WARNING),  # 8 ranks x GiB/GB
     ("dram_scope", memory(allocated_bytes=1520 * GB, reported_bytes=1520 * 2**30), WARNING),  # GiB read as GB
@@ -231,7 +294,11 @@ CASES: list[tuple[str, Point, Severity]] = [
     ("dram_capacity", memory(allocated_bytes=100 * GB, capacity_bytes=100 * GB), OK),
     ("dram_capacity", memory(allocated_bytes=100 * GB + 1, capacity_bytes=100 * GB), QUARANTINE),
     ("identity_version", sound(), SKIPPED),
-    ("identity_version", with_identity(sound(observed={"engine_version": "v0.11.2+cu13"}), engine_version="0.11.2"), OK),
+    (
+        "identity_version",
+        with_identity(sound(observed={"engine_version": "v0.11.2+cu13"}), engine_version="0.11.2"),
+        OK,
+    ),
     (
         "identity_version",
         with_identity(sound(observed={"engine": {"version": "0.11.3"}}), engine_version="0.11.2"),
@@ -248,9 +315,21 @@ CASES: list[tuple[str, Point, Severity]] = [
         QUARANTINE,
     ),
     ("version", sound(declared={"router": {"version": "1.2"}}, observed={"router": {"version": "v1.2"}}), OK),
-    ("version", sound(declared={"router": {"version": "1.2"}}, observed={"router": {"version": "1.3"}}), WARNING),
-    ("version", sound(declared={"router_version": "1.2"}, observed={"router_version": ["1.2", "1.3"]}), WARNING),
-    ("version", sound(declared={"rev": "6008c17"}, observed={"rev": "6008c17aaaa"}), OK),  # a commit cut short
+    (
+        "version",
+        sound(declared={"router": {"version": "1.2"}}, observed={"router": {"version": "1.3"}}),
+        WARNING,
+    ),
+    (
+        "version",
+        sound(declared={"router_version": "1.2"}, observed={"router_version": ["1.2", "1.3"]}),
+        WARNING,
+    ),
+    (
+        "version",
+        sound(declared={"rev": "6008c17"}, observed={"rev": "6008c17aaaa"}),
+        OK,
+    ),  # a commit cut short
     ("version", sound(declared={"router_version": "1.2"}, observed={"gpu": "x"}), SKIPPED),
     ("mixed_workers", sound(observed={"workers": {"a": {"version": "1"}, "b": {"version": "1"}}}), OK),
     ("mixed_workers", sound(observed={"workers": [{"version": "1"}, {"version": "2"}]}), WARNING),
@@ -269,24 +348,44 @@ CASES: list[tuple[str, Point, Severity]] = [
     ("eval_synthetic", spec("real", evals=(one_eval(),)), SKIPPED),
     ("eval_synthetic", spec("golden", evals=(one_eval(),)), WARNING),
     ("eval_synthetic", spec("golden", evals=(one_eval(),), observed={"eval_acceptance": "real"}), OK),
-    ("eval_synthetic", spec("golden", evals=(one_eval(),), observed={"eval_acceptance": "Synthetic"}), QUARANTINE),
+    (
+        "eval_synthetic",
+        spec("golden", evals=(one_eval(),), observed={"eval_acceptance": "Synthetic"}),
+        QUARANTINE,
+    ),
     ("forced_acceptance", sound(), SKIPPED),
     ("forced_acceptance", spec("real"), OK),
     ("forced_acceptance", spec("golden"), WARNING),
     ("acceptance_length", sound(), SKIPPED),
     ("acceptance_length", spec("golden", declared={"acceptance_length": 3.36}), OK),
-    ("acceptance_length", spec("golden", declared={"acceptance_length": 5.02}), OK),  # at most 4 + 1, two decimals
+    (
+        "acceptance_length",
+        spec("golden", declared={"acceptance_length": 5.02}),
+        OK,
+    ),  # at most 4 + 1, two decimals
     ("acceptance_length", spec("golden", declared={"acceptance_length": 5.04}), QUARANTINE),
     ("acceptance_length", spec("golden", declared={"acceptance_length": 0.9}), QUARANTINE),
-    ("acceptance_length", spec("golden", declared={"acceptance_length": 3.36}, observed={"acceptance_length": 3.38}), OK),
+    (
+        "acceptance_length",
+        spec("golden", declared={"acceptance_length": 3.36}, observed={"acceptance_length": 3.38}),
+        OK,
+    ),
     (
         "acceptance_length",
         spec("golden", declared={"acceptance_length": 3.36}, observed={"acceptance_length": 3.22}),
         WARNING,
     ),
-    ("acceptance_length", spec("real", declared={"acceptance_length": 3.36}, observed={"acceptance_length": 1.4}), OK),
+    (
+        "acceptance_length",
+        spec("real", declared={"acceptance_length": 3.36}, observed={"acceptance_length": 1.4}),
+        OK,
+    ),
     ("power_coverage", sound(), SKIPPED),
-    ("power_coverage", sound(observed={"power": {"first_s": -1.0, "last_s": 106.0, "longest_gap_s": 1.0}}), OK),
+    (
+        "power_coverage",
+        sound(observed={"power": {"first_s": -1.0, "last_s": 106.0, "longest_gap_s": 1.0}}),
+        OK,
+    ),
     ("power_coverage", sound(observed={"power": {"first_s": 1.0, "last_s": 104.0}}), OK),  # 2.0 of 2.1 s
     ("power_coverage", sound(observed={"power": {"first_s": 1.0, "last_s": 103.8}}), WARNING),  # 2.2
     ("power_coverage", sound(observed={"power": {"first_s": 0.0, "longest_gap_s": 5.3}}), WARNING),  # 5.25
@@ -300,7 +399,9 @@ CASES: list[tuple[str, Point, Severity]] = [
 
 
 @pytest.mark.parametrize(
-    ("gate", "point", "expected"), CASES, ids=[f"{n}-{gate}-{how.value}" for n, (gate, _, how) in enumerate(CASES)]
+    ("gate", "point", "expected"),
+    CASES,
+    ids=[f"{n}-{gate}-{how.value}" for n, (gate, _, how) in enumerate(CASES)],
 )
 def test_both_sides(gate: str, point: Point, expected: Severity) -> None:
     """The severity worked out by hand; the words exist and hold their numbers in both languages."""
@@ -403,7 +504,9 @@ def test_words_of_every_gate_and_skip() -> None:
             assert title(gate.id, lang) and why(gate.id, lang)
             assert gate.source
             assert gate.judge.__doc__
-            assert not [name for _, name, _, _ in string.Formatter().parse(known[f"gate.{gate.id}.why"]) if name]
+            assert not [
+                name for _, name, _, _ in string.Formatter().parse(known[f"gate.{gate.id}.why"]) if name
+            ]
         ids = {key.split(".")[1] for key in known} - {"ok", "skipped"}
         assert ids == set(GATES_BY_ID)
 

@@ -79,7 +79,7 @@ def possible(point: Point, _context: Context) -> GateFinding:
         if not least <= value <= most and value != 0:
             values: dict[str, object] = {
                 "figure": address,
-                "value": short(value) if math.isfinite(value) else repr(value),
+                "value": short(value),
                 "least": least,
                 "most": most,
             }

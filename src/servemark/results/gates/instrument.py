@@ -92,16 +92,12 @@ def window_possible(point: Point, _context: Context) -> GateFinding:
     if fits:
         return _WINDOW_OK
     values: dict[str, object] = {
-        "duration_s": _shown(duration),
-        "begin_s": "—" if steady is None else _shown(steady[0]),
-        "end_s": "—" if steady is None else _shown(steady[1]),
-        "e2el_s": "—" if latency is None else _shown(latency),
+        "duration_s": short(duration),
+        "begin_s": "—" if steady is None else short(steady[0]),
+        "end_s": "—" if steady is None else short(steady[1]),
+        "e2el_s": "—" if latency is None else short(latency),
     }
     return GateFinding("window_possible", Severity.QUARANTINE, values)
-
-
-def _shown(value: float) -> object:
-    return short(value) if math.isfinite(value) else repr(value)
 
 
 _CLIENT_SKIP = skips("client_limited", "client_unknown")[0]

@@ -37,14 +37,15 @@ def passed(gate: str) -> GateFinding:
     return GateFinding(gate, Severity.OK)
 
 
-def percent(share: float) -> float:
-    """A share as printed: percent, one decimal; what no float holds stays what it is."""
-    return round(100 * share, 1)
+def percent(share: float) -> float | str:
+    """A share as printed: percent, one decimal; what is no finite number as text."""
+    return round(100 * share, 1) if math.isfinite(share) else repr(share)
 
 
-def short(value: float) -> float:
-    """A number as messages show it: five significant digits."""
-    return float(f"{value:.5g}")
+def short(value: float) -> float | str:
+    """A number as messages show it: five significant digits; what is no finite number as text, since JSON has none."""
+    found = float(f"{value:.5g}")
+    return found if math.isfinite(found) else repr(value)
 
 
 def usable(value: float | None) -> bool:
@@ -105,11 +106,16 @@ def role_gpus(role: RoleTopology | None) -> int | None:
 
 def world(role: RoleTopology) -> tuple[int, ...]:
     """GPUs that one worker of the role may have by its parallel sizes, the least first: tp x pp x pcp, and dp times
-    that where replicas have their own GPUs. Expert parallelism runs on the same GPUs and adds none; so does DCP."""
+    that where replicas have their own GPUs. Expert parallelism runs on the same GPUs and adds none (so does DCP), but a
+    group of experts wider than tp shows data-parallel ranks that nobody named: ep x pp."""
     if not role.tp or role.tp < 0:
         return ()
     size = role.tp * (role.pp or 1) * (role.pcp or 1)
-    return (size, size * role.dp) if role.dp and role.dp > 1 else (size,)
+    if role.dp and role.dp > 1:
+        return size, size * role.dp
+    if role.ep and not role.dp and role.ep > role.tp * (role.pcp or 1):
+        return size, role.ep * (role.pp or 1)
+    return (size,)
 
 
 def topology_gpus(point: Point) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from servemark.results.gates.read import (
     skips,
     topology_gpus,
     usable,
+    world,
 )
 from servemark.results.point import Point
 
@@ -96,6 +97,32 @@ def gpu_count(point: Point, _context: Context) -> GateFinding:
     }
     severity = Severity.WARNING if confirmed or more_workers else Severity.QUARANTINE
     return GateFinding("gpu_count", severity, values)
+
+
+_ROLE_ONE, _ROLE_NO_SIZES = skips("role_gpus", "not_disaggregated", "no_parallel_sizes")
+_ROLE_OK = passed("role_gpus")
+
+
+def role_count(point: Point, _context: Context) -> GateFinding:
+    """GPUs of one worker of a role against its parallel sizes: tp x ep, where both are above 1 and neither explains it,
+    is the same slip as in `gpu_count`. The identity of `split` overrules it: rates made with a count prove the count."""
+    if not is_disaggregated(point):
+        return _ROLE_ONE
+    seen = False
+    for role in point.identity.topology:
+        if not role.gpus or not role.tp or not role.workers:
+            continue
+        seen = True
+        wide = role.tp > 1 and (role.ep or 1) > 1 and role.gpus == role.tp * (role.ep or 1)
+        if wide and role.gpus not in world(role) and not stated_split_holds(point):
+            values: dict[str, object] = {
+                "role": role.role,
+                "stated": role.gpus,
+                "tp": role.tp,
+                "ep": role.ep or 1,
+            }
+            return GateFinding("role_gpus", Severity.WARNING, values)
+    return _ROLE_OK if seen else _ROLE_NO_SIZES
 
 
 _TELEMETRY_SKIP = skips("gpu_telemetry", "no_telemetry")[0]
@@ -248,6 +275,7 @@ def _numbers(point: Point, rates: _Rates) -> dict[str, object]:
 
 GATES = (
     Gate("gpu_count", 1, gpu_count, COUNT_TOLERANCE, "the geometric middle between a count and its double"),
+    Gate("role_gpus", 1, role_count, 0.0, "both are counts"),
     Gate("gpu_telemetry", 1, gpu_telemetry, 0.0, "both are counts"),
     Gate("split", 1, split, SPLIT_TOLERANCE, "rounding to three digits; published rows are exact"),
     Gate(
