@@ -6,6 +6,7 @@ import json
 import math
 import string
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.results.sound_point import SOUND, figures, said, sound, split_point, with_figures, with_identity
@@ -523,3 +524,17 @@ def test_a_number_that_no_float_holds_is_skipped() -> None:
     loop = next(finding for finding in findings if finding.gate == "closed_loop")
     assert loop.severity is SKIPPED
     assert all(sentence(finding, "en") for finding in findings)
+
+
+@pytest.mark.parametrize("page", ["gates.md", "zh/gates.md"])
+def test_the_page_lists_every_gate(page: str) -> None:
+    """Id, title, why and tolerance of each gate, as the catalogue has them, in order and nothing else."""
+    lang = "zh" if page.startswith("zh") else "en"
+    lines = (Path(__file__).resolve().parents[2] / "docs" / page).read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.startswith("| `")][: len(GATES)]
+    colon = "\uff1a" if lang == "zh" else ": "
+    for gate, row in zip(GATES, rows, strict=True):
+        tolerance = "—" if gate.tolerance is None else f"{gate.tolerance:g}"
+        start = f"| `{gate.id}` | {title(gate.id, lang)}{colon}{why(gate.id, lang)} | {tolerance} | "
+        assert row.startswith(start), gate.id
+        assert lang == "zh" or row == f"{start}{gate.source} |"
