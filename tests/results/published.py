@@ -36,7 +36,7 @@ def _figures(row: dict[str, Any], disagg: bool) -> dict[str, Figure]:
         "tput_per_gpu": "total_tokens_per_s_per_gpu",
         "input_tput_per_gpu": f"input_tokens_per_s_per_{'prefill_' if disagg else ''}gpu",
         "output_tput_per_gpu": f"output_tokens_per_s_per_{'decode_' if disagg else ''}gpu",
-        "avg_power_w": "power_w_per_gpu",
+        "avg_power_w": "gpu_power_w.mean",
         "joules_per_total_token": "joules_per_total_token",
     }
     found |= {ours: metrics[theirs] for theirs, ours in names.items() if metrics.get(theirs) is not None}

@@ -392,10 +392,14 @@ CASES: list[tuple[str, Point, Severity]] = [
     ("power_coverage", sound(observed={"power": {"first_s": 0.0, "longest_gap_s": 5.3}}), WARNING),  # 5.25
     ("power_coverage", sound(observed={"power": {"first_s": 0.0, "devices": 7}}), WARNING),
     ("energy", sound(), SKIPPED),
-    ("energy", with_figures(sound(), power_w_per_gpu=512.0, joules_per_total_token=2.0), OK),
-    ("energy", with_figures(sound(), power_w_per_gpu=512.0, joules_per_total_token=2.12), WARNING),
-    ("energy", with_figures(sound(), power_w_per_gpu=512.0, energy_j=512.0 * 8 * 105), OK),
-    ("energy", with_figures(sound(), power_w_per_gpu=512.0, energy_j=512.0 * 105), WARNING),  # of one GPU
+    ("energy", with_figures(sound(), gpu_power_w__mean=512.0, joules_per_total_token=2.0), OK),
+    ("energy", with_figures(sound(), gpu_power_w__mean=512.0, joules_per_total_token=2.12), WARNING),
+    ("energy", with_figures(sound(), gpu_power_w__mean=512.0, gpus_energy_j=512.0 * 8 * 105), OK),
+    (
+        "energy",
+        with_figures(sound(), gpu_power_w__mean=512.0, gpus_energy_j=512.0 * 105),
+        WARNING,
+    ),  # of one GPU
 ]
 
 

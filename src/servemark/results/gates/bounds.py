@@ -41,7 +41,7 @@ def finite(point: Point, _context: Context) -> GateFinding:
 
 _BY_ADDRESS = {TOTAL_PER_GPU: (0.0, MOST_TOTAL_PER_GPU), OUTPUT_PER_GPU: (0.0, MOST_OUTPUT_PER_GPU)}
 _BY_METRIC = {
-    POWER_PER_GPU: (LEAST_POWER_W, MOST_POWER_W),
+    POWER_PER_GPU.partition(".")[0]: (LEAST_POWER_W, MOST_POWER_W),
     **dict.fromkeys(_LATENCIES, (0.0, LONGEST_LATENCY_S)),
     **{metric.id: (0.0, 1.0) for metric in METRICS.values() if metric.unit == "share"},
 }

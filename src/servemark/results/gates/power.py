@@ -19,7 +19,8 @@ from servemark.results.point import Point
 
 JOULES_PER_TOTAL = "joules_per_total_token"
 JOULES_PER_OUTPUT = "joules_per_output_token"
-ENERGY = "energy_j"
+ENERGY = "gpus_energy_j"
+"""Energy of all GPUs deployed over the window, joules."""
 EDGE_SHARE = 0.02
 """Share of the window that samples may leave uncovered at its two ends together."""
 GAP_SHARE = 0.05
