@@ -61,7 +61,9 @@ def memory(**changes: object) -> Point:
     return sound(memory=Memory(**changes))  # type: ignore[arg-type]
 
 
+UNTIMED = figures({"total_tokens_per_s_per_gpu": 256.0})
 TRACE = Scenario("agentic-coding", dataset="d")
+BY_SIZES = (RoleTopology("prefill", 1, tp=1, ep=8), RoleTopology("decode", 3, tp=8))
 ROLES = (RoleTopology("prefill", 1, 4), RoleTopology("decode", 1, 4))
 
 
@@ -93,6 +95,7 @@ CASES: list[tuple[str, Point, Severity]] = [
         OK,
     ),  # no spread; absent is absent
     ("no_latency", sound(), OK),
+    ("no_latency", sound(figures=figures({"eval_score": 0.95})), SKIPPED),
     ("no_latency", sound(figures=figures({"total_tokens_per_s": 5.0})), WARNING),
     ("closed_loop", sound(), OK),
     ("closed_loop", total(256 / 1.09), OK),
@@ -146,23 +149,32 @@ CASES: list[tuple[str, Point, Severity]] = [
         with_figures(replace(role(tp=8, ep=8), gpus_stated=64), e2el_s__mean=80.0),
         QUARANTINE,
     ),  # 64
-    ("gpu_count", replace(role(tp=8, ep=8), gpus_stated=64, figures={}), QUARANTINE),
-    ("gpu_count", replace(role(tp=8), gpus_deployed=4, figures={}), QUARANTINE),
-    ("gpu_count", replace(role(tp=4, dp=2), gpus_deployed=8, figures={}), OK),
-    ("gpu_count", replace(role(tp=8, pp=2), gpus_deployed=16, figures={}), OK),
+    ("gpu_count", replace(role(tp=8, ep=8), gpus_stated=64, figures=UNTIMED), QUARANTINE),
+    ("gpu_count", replace(role(tp=8), gpus_deployed=4, figures=UNTIMED), QUARANTINE),
+    ("gpu_count", replace(role(tp=4, dp=2), gpus_deployed=8, figures=UNTIMED), OK),
+    ("gpu_count", replace(role(tp=8, pp=2), gpus_deployed=16, figures=UNTIMED), OK),
     (
         "gpu_count",
         replace(role(tp=8), gpus_deployed=16, figures={}),
         WARNING,
     ),  # two workers that nobody names
-    ("gpu_count", replace(role(workers=1, tp=8), gpus_deployed=16, figures={}), QUARANTINE),
-    ("gpu_count", replace(role(tp=8), gpus_deployed=12, figures={}), QUARANTINE),
-    ("gpu_count", replace(role(tp=1, ep=8), gpus_deployed=8, figures={}), OK),  # eight data-parallel ranks
+    ("gpu_count", replace(role(workers=1, tp=8), gpus_deployed=16, figures=UNTIMED), QUARANTINE),
+    ("gpu_count", replace(role(tp=8), gpus_deployed=12, figures=UNTIMED), QUARANTINE),
+    (
+        "gpu_count",
+        replace(role(tp=1, ep=8), gpus_deployed=8, figures=UNTIMED),
+        OK,
+    ),  # eight data-parallel ranks
     (
         "gpu_count",
         replace(role(tp=1, ep=8), gpus_deployed=64, figures={}),
         WARNING,
     ),  # eight such workers, perhaps
+    (
+        "gpu_count",
+        replace(role(tp=8, ep=8), gpus_stated=64, figures={}),
+        WARNING,
+    ),  # an eval: no figure rests on it
     ("gpu_count", role(), SKIPPED),
     ("role_gpus", sound(), SKIPPED),
     ("role_gpus", with_identity(sound(), topology=wide(8, 8, 8)), OK),
@@ -174,7 +186,7 @@ CASES: list[tuple[str, Point, Severity]] = [
         with_identity(split_point(4, 64, 1700.0, 6.25, 105.88), topology=wide(64, 8, 8)),
         OK,
     ),  # 7200 / 68
-    ("gpu_count", replace(role(tp=8), gpus_stated=0, figures={}), QUARANTINE),
+    ("gpu_count", replace(role(tp=8), gpus_stated=0, figures=UNTIMED), QUARANTINE),
     ("gpu_count", with_identity(sound(), topology=ROLES), SKIPPED),
     ("gpu_telemetry", sound(), SKIPPED),
     ("gpu_telemetry", sound(gpus_telemetry=8), OK),
@@ -185,6 +197,11 @@ CASES: list[tuple[str, Point, Severity]] = [
     ("split", split_point(4, 4, 100.0, 20.0, 60.5), OK),
     ("split", split_point(8, 8, 100.0, 20.0, 40.0), WARNING),  # 1/4 of 8: 2 and 6
     ("split", with_identity(sound(), topology=ROLES), SKIPPED),
+    (
+        "split",
+        with_identity(split_point(1, 1, 100.0, 20.0, 40.0), topology=BY_SIZES),
+        OK,
+    ),  # 800 + 480 = 40 x 32
     ("split_unknown", split_point(4, 4, 100.0, 20.0, 60.0), OK),
     ("split_unknown", split_point(8, 8, 100.0, 20.0, 40.0), OK),
     ("split_unknown", split_point(7, 7, 100.0, 20.0, 41.7), QUARANTINE),  # 1.9 of 7: no whole number
@@ -483,6 +500,8 @@ def test_equal_figures_are_one_row() -> None:
     """Byte-identical rows under two names; a last digit of difference makes two measurements."""
     one, copy = sound(), replace(sound(), execution=Execution("r2"))
     assert said("duplicate", one, Context(attempts=(one, copy))).severity is WARNING
+    scores = [replace(each, figures=figures({"eval_score": 0.95})) for each in (one, copy)]
+    assert said("duplicate", scores[0], Context(attempts=tuple(scores))).severity is OK
     other = with_figures(copy, ttft_s__p50=0.2 + 1e-12)
     assert said("duplicate", one, Context(attempts=(one, other))).severity is OK
 

@@ -110,7 +110,9 @@ def zero_latency(point: Point, _context: Context) -> GateFinding:
     return _ZERO_OK
 
 
+_ABSENT_SKIP = skips("no_latency", "no_total_rate")[0]
 _ABSENT_OK = passed("no_latency")
+_RATES = frozenset({"total_tokens_per_s", "output_tokens_per_s", TOTAL_PER_GPU, OUTPUT_PER_GPU})
 
 
 def no_latency(point: Point, _context: Context) -> GateFinding:
@@ -122,6 +124,8 @@ def no_latency(point: Point, _context: Context) -> GateFinding:
             return _ABSENT_OK
     if any(address.partition(".")[0] in _LATENCIES for address in figures):
         return _ABSENT_OK
+    if not _RATES & figures.keys():
+        return _ABSENT_SKIP  # an eval alone has no place on such an axis anyway
     return GateFinding("no_latency", Severity.WARNING, {"n": len(figures)})
 
 

@@ -11,6 +11,8 @@ ERROR_WARNING = 0.01
 ERROR_QUARANTINE = 0.05
 """Above it the same is true of p95."""
 UNFINISHED_WARNING = 0.10
+TELLING = 5
+"""Fewer equal figures prove nothing: the score of an eval, a share of so many items, is often the same twice."""
 MAX_LISTED = 12
 """A longer list helps nobody; how many there are is always said."""
 
@@ -204,7 +206,7 @@ def duplicate(point: Point, context: Context) -> GateFinding:
     others = [each for each in context.attempts if each is not point]
     if not others:
         return _DUPLICATE_SKIP
-    if not point.figures:
+    if len(point.figures) < TELLING:
         return _DUPLICATE_OK
     mine = figure_values(point)
     twins = [each for each in others if figure_values(each) == mine]

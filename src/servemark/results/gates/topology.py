@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 from servemark.results.gates.base import Context, Gate, GateFinding, Severity
 from servemark.results.gates.read import (
+    INPUT_PER_GPU,
     INPUT_PER_PREFILL_GPU,
     OUTPUT_PER_DECODE_GPU,
+    OUTPUT_PER_GPU,
     TOTAL,
     TOTAL_PER_GPU,
     distance,
@@ -62,14 +64,16 @@ _COUNT_NO_COUNT, _COUNT_ROLES, _COUNT_NO_TP = skips(
     "gpu_count", "no_gpus", "disaggregated", "no_parallel_sizes"
 )
 _COUNT_OK = passed("gpu_count")
+_PER_GPU = frozenset({TOTAL_PER_GPU, INPUT_PER_GPU, OUTPUT_PER_GPU, "requests_per_s_per_gpu"})
 
 
 def gpu_count(point: Point, _context: Context) -> GateFinding:
     """The stated GPUs of an aggregated deployment against its parallel sizes: workers x tp x pp x pcp (x dp for
     replicas on GPUs of their own). tp x ep is no GPU count: experts lie on the same GPUs.
 
-    A wrong count is a warning where the closed loop shows that the per-GPU figures were made with the right one, and
-    quarantine otherwise. More GPUs than the topology explains, in whole workers, are a warning where nobody says how
+    A wrong count is a warning where the closed loop shows that the per-GPU figures were made with the right one, or where
+    no figure is per GPU (an eval), and quarantine otherwise. More GPUs than the topology explains, in whole workers, are
+    a warning where nobody says how
     many workers there are.
     """
     stated = point.gpus_stated if point.gpus_stated is not None else point.gpus_deployed
@@ -95,8 +99,8 @@ def gpu_count(point: Point, _context: Context) -> GateFinding:
         "ep": role.ep or 1,
         "confirmed": allowed[0] if confirmed else "—",
     }
-    severity = Severity.WARNING if confirmed or more_workers else Severity.QUARANTINE
-    return GateFinding("gpu_count", severity, values)
+    harmless = confirmed or more_workers or not _PER_GPU & point.figures.keys()
+    return GateFinding("gpu_count", Severity.WARNING if harmless else Severity.QUARANTINE, values)
 
 
 _ROLE_ONE, _ROLE_NO_SIZES = skips("role_gpus", "not_disaggregated", "no_parallel_sizes")
@@ -222,11 +226,26 @@ _UNKNOWN_OK = passed("split_unknown")
 
 
 def stated_split_holds(point: Point) -> bool:
-    """True where the stated prefill and decode GPUs satisfy the identity of `split`."""
-    rates, prefill, decode = _rates(point), _claimed(point, "prefill"), _claimed(point, "decode")
-    if rates is None or not prefill or not decode or prefill < 0 or decode < 0:
+    """True where the stated prefill and decode GPUs satisfy the identity of `split`; where a role states none, workers x
+    what its parallel sizes allow stand for them."""
+    rates = _rates(point)
+    if rates is None:
         return False
-    return _off(rates, prefill, decode) <= SPLIT_TOLERANCE
+    return any(
+        _off(rates, prefill, decode) <= SPLIT_TOLERANCE
+        for prefill in _possible(point, "prefill")
+        for decode in _possible(point, "decode")
+    )
+
+
+def _possible(point: Point, name: str) -> tuple[int, ...]:
+    """GPU counts that a role may have, by what is stated or else by its sizes; all above zero."""
+    claimed, role = _claimed(point, name), role_of(point, name)
+    if claimed is not None:
+        return (claimed,) if claimed > 0 else ()
+    if role is None or not role.workers or role.workers < 0:
+        return ()
+    return tuple(role.workers * size for size in world(role) if size > 0)
 
 
 def split(point: Point, _context: Context) -> GateFinding:
