@@ -73,8 +73,7 @@ def gpu_count(point: Point, _context: Context) -> GateFinding:
 
     A wrong count is a warning where the closed loop shows that the per-GPU figures were made with the right one, or where
     no figure is per GPU (an eval), and quarantine otherwise. More GPUs than the topology explains, in whole workers, are
-    a warning where nobody says how
-    many workers there are.
+    a warning where nobody says how many workers there are.
     """
     stated = point.gpus_stated if point.gpus_stated is not None else point.gpus_deployed
     if stated is None:
