@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from servemark.results.point import Point
+from servemark.results.point import Eval, Point
 
 
 class Severity(StrEnum):
@@ -38,12 +38,17 @@ class GateFinding:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What stands around a point: the others of its line and run (points of the same source and run), earlier attempts of
-    the same point, and evals of the same run and recipe."""
+    """What stands around a point: its line and run (points of the same source and run), and other attempts of the same
+    point in the same run or with the same figures; the point itself may stand among them.
+
+    `concurrencies` and `evals` are what complete points of the line have, where somebody has gathered them already
+    (`registry.judge_all`): a long line is then read once and not once a point. None: the gates read `line`."""
 
     line: Sequence[Point] = ()
     run: Sequence[Point] = ()
     attempts: Sequence[Point] = ()
+    concurrencies: frozenset[int] | None = None
+    evals: tuple[Eval, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,233 @@
+"""All gates, in the order of their tables, and how points are judged: one alone, or many with what stands around them."""
+
+from __future__ import annotations
+
+import gc
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import fields
+from operator import attrgetter
+
+from servemark.base.canonical import canonical_json
+from servemark.results.gates import (
+    arithmetic,
+    bounds,
+    counts,
+    evals,
+    instrument,
+    latency,
+    memory,
+    power,
+    provenance,
+    topology,
+)
+from servemark.results.gates.base import Context, Gate, GateFinding, Severity, Verdict
+from servemark.results.gates.read import TOTAL_PER_GPU
+from servemark.results.point import (
+    Offload,
+    Point,
+    PointIdentity,
+    Precision,
+    RoleTopology,
+    Scenario,
+    Speculation,
+)
+
+GATES: tuple[Gate, ...] = (
+    *bounds.GATES,
+    *arithmetic.GATES,
+    *topology.GATES,
+    *latency.GATES,
+    *counts.GATES,
+    *instrument.GATES,
+    *memory.GATES,
+    *provenance.GATES,
+    *evals.GATES,
+    *power.GATES,
+)
+GATES_BY_ID: dict[str, Gate] = {gate.id: gate for gate in GATES}
+_JUDGES = tuple(gate.judge for gate in GATES)
+_ALONE = Context()
+_OK, _SKIPPED, _QUARANTINE = Severity.OK, Severity.SKIPPED, Severity.QUARANTINE
+
+_PLAIN = attrgetter(
+    "model", "hardware", "engine", "model_revision", "engine_version", "image", "recipe_fingerprint", "router"
+)
+_SCENARIO, _PRECISION, _SPECULATION, _OFFLOAD, _ROLE = (
+    attrgetter(*(field.name for field in fields(part)))
+    for part in (Scenario, Precision, Speculation, Offload, RoleTopology)
+)
+
+Judged = tuple[tuple[GateFinding, ...], Verdict]
+
+
+def gates_version() -> str:
+    """Every gate with its version: points judged under another one are to be judged again."""
+    return ",".join(f"{gate.id}:{gate.version}" for gate in GATES)
+
+
+def judge(point: Point, context: Context = _ALONE) -> Judged:
+    """What every gate says of the point, in the order of GATES, and the verdict: the worst of them.
+
+    Never raises for what a point holds: a gate whose arithmetic fails (an integer that no float can hold) is skipped.
+    """
+    try:
+        found = tuple([gate(point, context) for gate in _JUDGES])
+    except (ArithmeticError, ValueError, TypeError):
+        found = tuple([_careful(gate, point, context) for gate in GATES])
+    verdict = Verdict.VALID
+    for finding in found:
+        severity = finding.severity  # by identity: an enum's hash is a Python call
+        if severity is _SKIPPED or severity is _OK:
+            continue
+        if severity is _QUARANTINE:
+            return found, Verdict.QUARANTINED
+        verdict = Verdict.WARNINGS
+    return found, verdict
+
+
+def _careful(gate: Gate, point: Point, context: Context) -> GateFinding:
+    try:
+        return gate.judge(point, context)
+    except (ArithmeticError, ValueError, TypeError):
+        return GateFinding(gate.id, Severity.SKIPPED, {"reason": "not_computable"})
+
+
+def judge_all(points: Sequence[Point]) -> list[Judged]:
+    """Each point judged among all others given, in their order; the order itself decides nothing.
+
+    Give whole runs: a gate that looks for missing concurrencies, evals or attempts sees only what is given.
+    """
+    collecting = gc.isenabled()
+    gc.disable()  # nothing here makes cycles, and a collection walks every figure of every point
+    try:
+        return [judge(point, context) for point, context in zip(points, contexts(points), strict=True)]
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def contexts(points: Sequence[Point]) -> Iterator[Context]:
+    """What stands around each point, in their order.
+
+    `attempts` holds what decides and no more: the latest complete attempt of the same point in its run, and one other
+    point with the same figures; however often a point was measured, judging stays one pass.
+    """
+    numbers: dict[Hashable, int] = {}  # one hash of a configuration a point; all else goes by its number
+    lines: dict[tuple[str, str, int], list[Point]] = {}
+    runs: dict[tuple[str, str], list[Point]] = {}
+    places: dict[tuple[str, int, int | None], list[Point]] = {}
+    kept: list[tuple[tuple[str, str, int], list[Point]]] = []
+    for point in points:
+        source, run, identity = point.source, point.execution.run, point.identity
+        number = numbers.setdefault(configuration(identity), len(numbers))
+        line_key = (source, run, number)
+        line = lines.get(line_key)
+        if line is None:
+            line = lines[line_key] = []
+            runs.setdefault((source, run), [])
+        line.append(point)
+        runs[source, run].append(point)
+        place_key = (source, number, identity.concurrency)
+        place = places.get(place_key)
+        if place is None:
+            place = places[place_key] = []
+        place.append(point)
+        kept.append((line_key, place))
+    around = {key: _of_line(line, runs[key[0], key[1]]) for key, line in lines.items()}
+    same = {id(place): _SamePlace(place) for place in places.values() if len(place) > 1}
+    for point, (line_key, place) in zip(points, kept, strict=True):
+        context = around[line_key]
+        others = same.get(id(place)) if len(place) > 1 else None
+        attempts = others.attempts(point) if others is not None else ()
+        yield _with_attempts(context, attempts) if attempts else context
+
+
+def configuration(identity: PointIdentity) -> Hashable:
+    """Equal for equal configurations, whatever the concurrency: the fields that `PointIdentity.config_key` hashes, as
+    they are; far cheaper than the hash, and than hashing nested dataclasses."""
+    return (
+        _PLAIN(identity),
+        _SCENARIO(identity.scenario),
+        _PRECISION(identity.precision),
+        identity.speculation and _SPECULATION(identity.speculation),
+        identity.offload and _OFFLOAD(identity.offload),
+        *[_ROLE(role) for role in identity.topology],
+        _extra(identity.extra) if identity.extra else "",
+    )
+
+
+def _extra(extra: dict[str, object]) -> str:
+    try:
+        return canonical_json(extra)
+    except (TypeError, ValueError):  # NaN and the like: such a point has no key, but it is judged
+        return repr(sorted(extra.items(), key=lambda item: str(item[0])))
+
+
+def _of_line(line: list[Point], run: list[Point]) -> Context:
+    """The context that all points of a line share, but for their attempts."""
+    present = frozenset(
+        [
+            point.identity.concurrency
+            for point in line
+            if point.identity.concurrency is not None and counts.is_whole(point)
+        ]
+    )
+    return Context(line, run, (), present, evals.line_evals(line))
+
+
+class _SamePlace:
+    """The latest complete attempt of each run, and two points of each set of equal figures, of points that are the same
+    configuration at the same load."""
+
+    __slots__ = ("_latest", "_twins")
+
+    def __init__(self, place: list[Point]) -> None:
+        self._latest: dict[str, Point] = {}
+        self._twins: dict[Hashable, list[Point]] = {}
+        alike: dict[Hashable, list[Point]] = {}
+        for point in place:
+            alike.setdefault(_sketch(point), []).append(point)
+            run = point.execution.run
+            known = self._latest.get(run)
+            if (known is None or counts.when(known) < counts.when(point)) and counts.is_whole(point):
+                self._latest[run] = point
+        for sketch, some in alike.items():
+            if len(some) > 1:
+                self._twins[sketch] = _first_two(some)
+
+    def attempts(self, point: Point) -> tuple[Point, ...]:
+        """What decides about `point`: its twin, and the latest complete attempt of its run."""
+        latest = self._latest.get(point.execution.run)
+        found = [] if latest is None or latest is point else [latest]
+        if self._twins:
+            found += [each for each in self._twins.get(_sketch(point), ()) if each is not point]
+        return tuple(found)
+
+
+def _sketch(point: Point) -> Hashable:
+    """Equal for rows with equal figures, nearly always unlike for others: spares comparing all figures."""
+    value = point.value
+    return (
+        len(point.figures),
+        value(TOTAL_PER_GPU),
+        value("ttft_s.p50"),
+        value("e2el_s.p50"),
+        value("ttft_s.mean"),
+    )
+
+
+def _first_two(alike: list[Point]) -> list[Point]:
+    """Of points with equal sketches the first two of each set of wholly equal figures, by run and attempt."""
+    sets: dict[Hashable, list[Point]] = defaultdict(list)
+    for point in alike:
+        sets[counts.figure_values(point)].append(point)
+    return [each for some in sets.values() if len(some) > 1 for each in sorted(some, key=_order)[:2]]
+
+
+def _order(point: Point) -> tuple[str, tuple[int, str, str]]:
+    return point.execution.run, counts.when(point)
+
+
+def _with_attempts(context: Context, attempts: tuple[Point, ...]) -> Context:
+    return Context(context.line, context.run, attempts, context.concurrencies, context.evals)
