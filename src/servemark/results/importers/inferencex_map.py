@@ -1,0 +1,266 @@
+"""One InferenceX row -> a point: configuration, figures, the GPUs behind them, and what could not be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from servemark.results.importers import inferencex_figures as figures_of
+from servemark.results.importers.inferencex_figures import FieldError, number
+from servemark.results.importers.inferencex_gpus import Load, Split, pool_gpus, split_gpus
+from servemark.results.importers.inferencex_names import Problem
+from servemark.results.importers.inferencex_rows import (
+    Config,
+    CountError,
+    Stated,
+    api_stated,
+    configuration,
+    count,
+    execution,
+    flat_stated,
+)
+from servemark.results.importers.inferencex_nested import flatten, places
+from servemark.results.point import Eval, Figure, Memory, Point, PointIdentity, Requests, RoleTopology
+
+ID = "inferencex"
+VERSION = 1
+GIGABYTE = 10**9
+
+
+def map_row(row: dict[str, Any], hints: Mapping[str, str], name: str) -> Point | Problem:
+    """One row of any InferenceX format. Never raises for what is in the row."""
+    try:
+        if "hw" in row:
+            stated = flat_stated(row, hints)
+            metrics, place = (flatten(row), "") if "request_metrics" in row else (row, "")
+        else:
+            stated = api_stated(row)
+            metrics, place = row.get("metrics"), "/metrics"
+        if not isinstance(metrics, dict):
+            return Problem("results.import_missing", {"field": "metrics"}, True)
+        return _point(row, metrics, place, stated, hints, name)
+    except KeyError as error:
+        return Problem("results.import_missing", {"field": str(error.args[0])[:60]}, True)
+    except (FieldError, CountError) as error:
+        return error.problem
+    except TypeError as error:  # a list or an object where a word or a number belongs: no part of a configuration
+        return Problem("results.import_bad_row", {"problem": str(error)[:200]}, True)
+
+
+def _point(  # noqa: PLR0917 - one row, said in parts
+    row: dict[str, Any], metrics: dict[str, Any], place: str, stated: Stated, hints: Mapping[str, str], name: str
+) -> Point | Problem:
+    config = configuration(stated)
+    if isinstance(config, Problem):
+        return config
+    concurrency = count(row.get("conc"), "conc", 1)
+    if concurrency is None:
+        return Problem("results.import_missing", {"field": "conc"}, True)
+    if stated.evaluation is not None:
+        return _evaluation(row, metrics, place, config, concurrency, hints, name)
+    requests = _requests(row)
+    if requests.ok == 0:
+        return Problem("results.import_no_success", {}, True)
+    agentic = config.scenario.type == "agentic-coding"
+    latency = figures_of.AGENTIC if agentic else figures_of.FIXED
+    plan = figures_of.plan(tuple(metrics), place, latency)
+    valid = row.get("power_valid")
+    figures = figures_of.take(metrics, plan, valid is None or bool(valid))
+    notes = list(config.notes)
+    if plan.rates_left_out:
+        notes.append(figures_of.INTERACTIVITY_NOTE)
+    if plan.power and valid is not None and not valid:
+        notes.append("power was left out: the row calls it invalid")
+    total = number(metrics.get("tput_per_gpu"), "tput_per_gpu")
+    if total == 0:
+        return Problem("results.import_no_success", {}, True)
+    load = _load(config, concurrency, figures, total)
+    if config.disaggregated:
+        deployed, identity, note = _disaggregated(metrics, place, config, load, figures, concurrency, latency)
+    else:
+        deployed, note = _deployed(config, load)
+        identity = config.identity(concurrency)
+        for key, address in _PER_GPU:
+            _add(figures, address, number(metrics.get(key), key), latency, f"{place}/{key}")
+    if note is not None:
+        notes.append(note)
+    if plan.power or "joules_per_output_token" in metrics:
+        left = figures_of.energy(metrics, place, figures, config.disaggregated) if valid is None or valid else None
+        notes += [left] if left else []
+    if metrics is not row and not place:
+        figures = _placed(figures, row)
+    return Point(
+        identity, execution(row, hints, name), figures, ID, VERSION, "complete", requests, _duration(row), None,
+        deployed, config.gpus_stated, _telemetry(row), _memory(row, config), (), _expected(metrics),
+        dict(config.declared), _observed(row, metrics), {"harness": "aiperf"} if agentic else {}, tuple(notes),
+    )  # fmt: skip
+
+
+def _placed(figures: dict[str, Figure], row: dict[str, Any]) -> dict[str, Figure]:
+    """Figures of a nested row with the places that they have in it."""
+    where = places(row)
+    return {
+        address: replace(figure, at=where.get(figure.at[1:], figure.at)) for address, figure in figures.items()
+    }
+
+
+_PER_GPU = (
+    ("tput_per_gpu", "total_tokens_per_s_per_gpu"),
+    ("input_tput_per_gpu", "input_tokens_per_s_per_gpu"),
+    ("output_tput_per_gpu", "output_tokens_per_s_per_gpu"),
+)
+
+
+def _add(figures: dict[str, Figure], address: str, value: float | None, definition: str, at: str) -> None:
+    if value is not None:
+        figures[address] = Figure(float(value), definition, at)
+
+
+def _load(config: Config, concurrency: int, figures: Mapping[str, Figure], total: float | None) -> Load:
+    """What the closed loop says; nominal lengths for fixed ones, mean lengths of the requests for traces."""
+    latency = figures.get("e2el_s.mean") or figures.get("e2el_s.p50")
+    scenario = config.scenario
+    if scenario.isl is not None and scenario.osl is not None:
+        tokens: float | None = scenario.isl + scenario.osl
+    else:
+        into, out = figures.get("input_tokens.mean"), figures.get("output_tokens.mean")
+        tokens = into.value + out.value if into is not None and out is not None else None
+    return Load(concurrency, tokens, total, latency.value if latency is not None else None)
+
+
+def _deployed(config: Config, load: Load) -> tuple[int | None, str | None]:
+    if config.own_count:
+        return config.gpus_stated, None
+    return pool_gpus(config.tp, config.ep, config.gpus_stated, load)
+
+
+def _disaggregated(  # noqa: PLR0917 - as above
+    metrics: Mapping[str, Any], place: str, config: Config, load: Load, figures: dict[str, Figure], concurrency: int,
+    definition: str,
+) -> tuple[int | None, PointIdentity, str | None]:
+    """Throughput over all GPUs deployed, and by role under role-named ids; (GPUs, identity, note)."""
+    into = number(metrics.get("input_tput_per_gpu"), "input_tput_per_gpu")
+    out = number(metrics.get("output_tput_per_gpu"), "output_tput_per_gpu")
+    split = split_gpus(config.prefill_gpus, config.decode_gpus, into, out, config.lost_split, load)
+    _add(figures, "total_tokens_per_s_per_gpu", load.total_per_gpu, definition, f"{place}/tput_per_gpu")
+    for kind, role, value, gpus in (("input", "prefill", into, split.prefill), ("output", "decode", out, split.decode)):
+        at = f"{place}/{kind}_tput_per_gpu"
+        if split.by_role is False:
+            _add(figures, f"{kind}_tokens_per_s_per_gpu", value, definition, at)
+            continue
+        if value is None:
+            continue
+        figures[f"{kind}_tokens_per_s_per_{role}_gpu"] = Figure(float(value), definition, at)
+        if split.by_role and gpus and split.deployed:
+            how = f"{value:.9g} x {gpus} {role} GPUs / {split.deployed} GPUs deployed"
+            figures[f"{kind}_tokens_per_s_per_gpu"] = Figure(value * gpus / split.deployed, definition, at, value, how)
+    if config.lost_split:
+        return split.deployed, _recovered(config, split, concurrency), split.note
+    return split.deployed, config.identity(concurrency), split.note
+
+
+def _recovered(config: Config, split: Split, concurrency: int) -> PointIdentity:
+    """The identity of a row whose roles were lost: GPUs of each role where they are known, tp and ep never."""
+    roles = (RoleTopology("prefill"), RoleTopology("decode"))
+    if split.prefill is None or split.decode is None or split.deployed is None:
+        return config.identity(concurrency, roles)
+    return config.identity(concurrency, roles, {"prefill_gpus": split.prefill, "decode_gpus": split.decode})
+
+
+def _requests(row: Mapping[str, Any]) -> Requests:
+    """Requests by outcome. Totals that include warm-up are left out."""
+    ok = count(row.get("num_requests_successful"), "num_requests_successful")
+    outcome, accounts = row.get("benchmark_outcome"), row.get("request_accounting")
+    if isinstance(outcome, dict):
+        return Requests(
+            count(outcome.get("requested"), "requested"), count(outcome.get("completed"), "completed"),
+            count(outcome.get("failed"), "failed"),
+        )  # fmt: skip
+    if isinstance(accounts, dict):
+        return Requests(None, ok, count(accounts.get("records_error_dropped"), "records_error_dropped"))
+    return Requests(ok=ok) if ok is not None else _NO_REQUESTS
+
+
+_NO_REQUESTS = Requests()
+
+
+def _duration(row: Mapping[str, Any]) -> float | None:
+    value = row.get("duration_seconds")
+    inner = row.get("request_metrics")
+    if value is None and isinstance(inner, dict) and isinstance(inner.get("throughput"), dict):
+        value = inner["throughput"].get("duration_seconds")
+    found = number(value, "duration_seconds")
+    return None if found is None else float(found)
+
+
+def _telemetry(row: Mapping[str, Any]) -> int | None:
+    """Distinct GPUs in the samples that the row's power was made from."""
+    audit = row.get("power_audit")
+    if isinstance(audit, dict):
+        return count(audit.get("observed_gpu_count"), "observed_gpu_count")
+    workers = row.get("workers")
+    if not isinstance(workers, list) or not workers:
+        return None
+    counts = [count(one.get("num_gpus"), "num_gpus") for one in workers if isinstance(one, dict)]
+    known = [each for each in counts if each is not None]
+    return sum(known) if len(known) == len(workers) else None
+
+
+def _memory(row: Mapping[str, Any], config: Config) -> Memory | None:
+    """Host memory set aside for KV: GB of 10^9 bytes by the format; its scope is not stated. 0 is written for none."""
+    value = number(row.get("allocated_cpu_dram_gb"), "allocated_cpu_dram_gb")
+    return Memory(allocated_bytes=round(value * GIGABYTE)) if value and config.offload is not None else None
+
+
+def _expected(metrics: Mapping[str, Any]) -> dict[str, object]:
+    value = metrics.get("mean_output_tokens_expected")
+    return {} if value is None else {"output_tokens_mean": value}
+
+
+_SEEN = ("workers", "avg_util_pct", "avg_mem_used_mb", "kv_cache_pool_tokens", "power_invalid_reasons", "allocated_cpu_dram_gb")
+MAX_WORKERS = 4096
+
+
+def _observed(row: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, object]:
+    seen: dict[str, object] = {}
+    for key in _SEEN:
+        value = row.get(key)
+        if value is None:
+            value = metrics.get(key)
+        if value is not None and not (isinstance(value, list) and not 0 < len(value) <= MAX_WORKERS):
+            seen[key] = value
+    return seen
+
+
+def _evaluation(  # noqa: PLR0917 - as above
+    row: Mapping[str, Any], metrics: Mapping[str, Any], place: str, config: Config, concurrency: int,
+    hints: Mapping[str, str], name: str,
+) -> Point | Problem:  # fmt: skip
+    """A point that has no load figures but scores: shares of items judged correct, with their standard errors."""
+    task = str(row["task"])[:120]
+    n = count(metrics.get("n_eff"), "n_eff")
+    evals, figures = [], {}
+    for key in ("em_strict", "em_flexible", "accuracy"):
+        value = number(metrics.get(key), key)
+        if value is None:
+            continue
+        if value > 1:
+            return Problem("results.import_no_share", {"field": key, "value": value}, True)
+        error = number(metrics.get(f"{key}_se"), f"{key}_se")
+        evals.append(Eval(task, float(value), key, None if error is None else float(error), n))
+        if len(evals) == 1:
+            figures[f"eval_score.{task}"] = Figure(float(value), f"lm-eval {key}", f"{place}/{key}")
+    score = number(metrics.get("score"), "score")
+    kind = metrics.get("score_name")
+    if score is not None and kind == "acceptance_length":
+        figures["acceptance_length"] = Figure(float(score), "speedbench-al", f"{place}/score")
+    elif score is not None and not evals and score <= 1:
+        evals.append(Eval(task, float(score), "score", number(metrics.get("score_se"), "score_se"), n))
+        figures[f"eval_score.{task}"] = Figure(float(score), "lm-eval score", f"{place}/score")
+    if not figures:
+        return Problem("results.import_missing", {"field": "em_strict"}, True)
+    return Point(
+        config.identity(concurrency), execution(row, hints, name), figures, ID, VERSION,
+        gpus_stated=config.gpus_stated, evals=tuple(evals), declared=dict(config.declared), notes=config.notes,
+    )  # fmt: skip
