@@ -81,7 +81,9 @@ def _mapped(row: dict[str, Any], number: int, raw: bytes | None, given: Given) -
         return Mapped(number, "unmapped", None, raw, "results.import_no_result_rows", {"kind": kind})
     found = map_row(row, given.hints, given.name)
     if isinstance(found, Problem):
-        return Mapped(number, "invalid" if found.invalid else "unmapped", None, raw, found.reason, found.values)
+        return Mapped(
+            number, "invalid" if found.invalid else "unmapped", None, raw, found.reason, found.values
+        )
     return Mapped(number, "mapped", found, raw)
 
 

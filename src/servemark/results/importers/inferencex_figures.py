@@ -50,10 +50,24 @@ POWERS = {
 }
 """`gpu_power_w` is of one GPU, `gpus_power_w` and `gpus_energy_j` of all GPUs deployed together."""
 HANDLED = frozenset(
-    {"tput_per_gpu", "input_tput_per_gpu", "output_tput_per_gpu", "joules_per_input_token", "joules_per_output_token"}
+    {
+        "tput_per_gpu",
+        "input_tput_per_gpu",
+        "output_tput_per_gpu",
+        "joules_per_input_token",
+        "joules_per_output_token",
+    }
 )
 """Figures whose denominator depends on the row: see `inferencex_gpus` and `energy`."""
 
+SEEN = (
+    "avg_util_pct",
+    "avg_mem_used_mb",
+    "kv_cache_pool_tokens",
+    "power_invalid_reasons",
+    "allocated_cpu_dram_gb",
+)
+"""Kept as observed, without a metric."""
 _STATISTIC = re.compile(r"(mean|median|std|min|max|p\d{1,2}(?:\.\d{1,3})?)_(.+)\Z")
 _NAMED = {**RATES, **SHARES, **POWERS}
 INTERACTIVITY_NOTE = "interactivity as stated was left out: it is derived from the latencies"
@@ -66,6 +80,7 @@ class Plan:
     take: tuple[tuple[str, str, str, str], ...]
     rates_left_out: bool
     power: bool
+    seen: tuple[str, ...]
 
 
 @lru_cache(maxsize=512)
@@ -89,7 +104,25 @@ def plan(keys: tuple[str, ...], place: str, latency: str) -> Plan:
         name = LATENCIES.get(metric) or TOKENS.get(metric)
         if name is not None:
             take.append((key, f"{name}.{'p50' if statistic == 'median' else statistic}", latency, at))
-    return Plan(tuple(take), rates, power)
+    return Plan(tuple(take), rates, power, tuple(key for key in SEEN if key in keys))
+
+
+_new = Figure.__new__
+_value, _definition, _at, _stated, _how = (
+    Figure.__dict__[name].__set__ for name in ("value", "definition", "at", "stated", "how")
+)
+
+
+def figure(value: float, definition: str, at: str) -> Figure:
+    """As `Figure(value, definition, at)` in half the time: a frozen dataclass sets its fields by name, and a row has
+    dozens of figures."""
+    made = _new(Figure)
+    _value(made, value)
+    _definition(made, definition)
+    _at(made, at)
+    _stated(made, None)
+    _how(made, None)
+    return made
 
 
 class FieldError(Exception):
@@ -105,8 +138,10 @@ def number(value: object, key: str) -> float | None:
     if value is None:
         return None
     if value.__class__ is not float and value.__class__ is not int:
-        raise FieldError(Problem("results.import_not_a_number", {"field": key, "value": repr(value)[:60]}, True))
-    found: float = value  # type: ignore[assignment]
+        raise FieldError(
+            Problem("results.import_not_a_number", {"field": key, "value": repr(value)[:60]}, True)
+        )
+    found: float = value
     if found >= 0:
         return found
     raise FieldError(Problem("results.import_negative", {"field": key, "value": found}, True))
@@ -117,12 +152,12 @@ def take(row: Mapping[str, object], what: Plan, power_valid: bool = True) -> dic
     figures: dict[str, Figure] = {}
     for key, address, definition, at in what.take:
         value = row[key]
-        if value.__class__ is float and value >= 0:  # type: ignore[operator]
-            figures[address] = Figure(value, definition, at)  # type: ignore[arg-type]
+        if value.__class__ is float and value >= 0:
+            figures[address] = figure(value, definition, at)
             continue
         found = number(value, key)
         if found is not None:
-            figures[address] = Figure(float(found), definition, at)
+            figures[address] = figure(float(found), definition, at)
     if what.power and not power_valid:
         return {address: figure for address, figure in figures.items() if figure.definition != POWER}
     return figures
@@ -146,7 +181,11 @@ def energy(
         if disaggregated:
             rate = figures.get(f"{kind}_tokens_per_s_per_{role}_gpu")
             power = figures.get(f"{role}_gpu_power_w.mean")
-            if rate is not None and power is not None and abs(value * rate.value - power.value) <= 0.02 * power.value:
+            if (
+                rate is not None
+                and power is not None
+                and abs(value * rate.value - power.value) <= 0.02 * power.value
+            ):
                 address = f"{role}_{key}"
             elif not _whole(value, figures, kind):
                 note = f"{key} was left out: it is not known over which GPUs it is"
@@ -158,4 +197,6 @@ def energy(
 def _whole(value: float, figures: Mapping[str, Figure], kind: str) -> bool:
     """Whether joules per token are those of all GPUs: mean power of a GPU / tokens per GPU."""
     power, rate = figures.get("gpu_power_w.mean"), figures.get(f"{kind}_tokens_per_s_per_gpu")
-    return power is not None and rate is not None and abs(value * rate.value - power.value) <= 0.02 * power.value
+    return (
+        power is not None and rate is not None and abs(value * rate.value - power.value) <= 0.02 * power.value
+    )

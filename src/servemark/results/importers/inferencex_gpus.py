@@ -42,7 +42,9 @@ class Load:
         return None if share is None else LOOP_LEAST <= share <= LOOP_MOST
 
 
-def pool_gpus(tp: int | None, ep: int | None, stated: int | None, load: Load) -> tuple[int | None, str | None]:
+def pool_gpus(
+    tp: int | None, ep: int | None, stated: int | None, load: Load
+) -> tuple[int | None, str | None]:
     """(GPUs of one server, note on how that was decided). `stated` is None where the row has no count of its own.
 
     A stated count that is the tensor-parallel size stands: expert ranks are the same GPUs. Where the two differ, or
@@ -57,8 +59,14 @@ def pool_gpus(tp: int | None, ep: int | None, stated: int | None, load: Load) ->
     shares = ", ".join(f"{count}: {share:.2f}" for count in counts if (share := load.busy(count)) is not None)
     said = f"stated {stated}" if stated is not None else "none stated"
     if len(fitting) == 1:
-        return fitting[0], f"GPU count {fitting[0]} ({said}) by the closed loop, share of it by count: {shares}"
-    why = f"share of the closed loop by count: {shares}" if shares else "the row lacks what the closed loop needs"
+        return fitting[
+            0
+        ], f"GPU count {fitting[0]} ({said}) by the closed loop, share of it by count: {shares}"
+    why = (
+        f"share of the closed loop by count: {shares}"
+        if shares
+        else "the row lacks what the closed loop needs"
+    )
     return None, f"GPU count unknown ({said}, tp {tp}, ep {ep or 1}): {why}"
 
 
@@ -85,7 +93,9 @@ def split_gpus(  # noqa: PLR0917 - the row's five figures
     whole = prefill + decode
     if into is None or out is None or not total:
         deployed = None if lost else whole
-        return Split(prefill, decode, deployed, None, "input or output is absent: the split cannot be checked")
+        return Split(
+            prefill, decode, deployed, None, "input or output is absent: the split cannot be checked"
+        )
     if abs(into + out - total) <= ADDS_UP * total:
         return Split(prefill, decode, whole, False)
     if abs(into * prefill + out * decode - total * whole) <= ADDS_UP * total * whole:
@@ -95,7 +105,9 @@ def split_gpus(  # noqa: PLR0917 - the row's five figures
         (p, d) = found[0]
         said = f"{into:.6g} x {p} + {out:.6g} x {d} = {total:.6g} x {p + d}"
         return Split(p, d, p + d, True, f"split {p} + {d} recovered (stated {prefill} + {decode}): {said}")
-    return Split(None, None, None, None, f"split unknown: tokens do not add up with {prefill} + {decode} GPUs")
+    return Split(
+        None, None, None, None, f"split unknown: tokens do not add up with {prefill} + {decode} GPUs"
+    )
 
 
 def _recover(wholes: list[int], into: float, out: float, load: Load) -> list[tuple[int, int]]:

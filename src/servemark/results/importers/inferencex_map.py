@@ -10,17 +10,15 @@ from servemark.results.importers import inferencex_figures as figures_of
 from servemark.results.importers.inferencex_figures import FieldError, number
 from servemark.results.importers.inferencex_gpus import Load, Split, pool_gpus, split_gpus
 from servemark.results.importers.inferencex_names import Problem
+from servemark.results.importers.inferencex_nested import flatten, places
 from servemark.results.importers.inferencex_rows import (
     Config,
     CountError,
-    Stated,
-    api_stated,
-    configuration,
+    api_configuration,
     count,
     execution,
-    flat_stated,
+    flat_configuration,
 )
-from servemark.results.importers.inferencex_nested import flatten, places
 from servemark.results.point import Eval, Figure, Memory, Point, PointIdentity, Requests, RoleTopology
 
 ID = "inferencex"
@@ -32,34 +30,40 @@ def map_row(row: dict[str, Any], hints: Mapping[str, str], name: str) -> Point |
     """One row of any InferenceX format. Never raises for what is in the row."""
     try:
         if "hw" in row:
-            stated = flat_stated(row, hints)
-            metrics, place = (flatten(row), "") if "request_metrics" in row else (row, "")
+            config = flat_configuration(row, hints)
+            place = ""
+            metrics: object = flatten(row) if "request_metrics" in row else row
         else:
-            stated = api_stated(row)
-            metrics, place = row.get("metrics"), "/metrics"
+            config = api_configuration(row)
+            place, metrics = "/metrics", row.get("metrics")
         if not isinstance(metrics, dict):
             return Problem("results.import_missing", {"field": "metrics"}, True)
-        return _point(row, metrics, place, stated, hints, name)
+        return config if isinstance(config, Problem) else _point(row, metrics, place, config, hints, name)
     except KeyError as error:
         return Problem("results.import_missing", {"field": str(error.args[0])[:60]}, True)
     except (FieldError, CountError) as error:
         return error.problem
-    except TypeError as error:  # a list or an object where a word or a number belongs: no part of a configuration
+    except (
+        TypeError
+    ) as error:  # a list or an object where a word or a number belongs: no part of a configuration
         return Problem("results.import_bad_row", {"problem": str(error)[:200]}, True)
 
 
 def _point(  # noqa: PLR0917 - one row, said in parts
-    row: dict[str, Any], metrics: dict[str, Any], place: str, stated: Stated, hints: Mapping[str, str], name: str
+    row: dict[str, Any],
+    metrics: dict[str, Any],
+    place: str,
+    config: Config,
+    hints: Mapping[str, str],
+    name: str,
 ) -> Point | Problem:
-    config = configuration(stated)
-    if isinstance(config, Problem):
-        return config
     concurrency = count(row.get("conc"), "conc", 1)
     if concurrency is None:
         return Problem("results.import_missing", {"field": "conc"}, True)
-    if stated.evaluation is not None:
+    if config.scenario.type == "eval":
         return _evaluation(row, metrics, place, config, concurrency, hints, name)
-    requests = _requests(row)
+    bare = row.keys().isdisjoint(_MORE) and row.get("workers") is None
+    requests = _NO_REQUESTS if bare else _requests(row)
     if requests.ok == 0:
         return Problem("results.import_no_success", {}, True)
     agentic = config.scenario.type == "agentic-coding"
@@ -86,14 +90,19 @@ def _point(  # noqa: PLR0917 - one row, said in parts
     if note is not None:
         notes.append(note)
     if plan.power or "joules_per_output_token" in metrics:
-        left = figures_of.energy(metrics, place, figures, config.disaggregated) if valid is None or valid else None
+        left = (
+            figures_of.energy(metrics, place, figures, config.disaggregated)
+            if valid is None or valid
+            else None
+        )
         notes += [left] if left else []
     if metrics is not row and not place:
         figures = _placed(figures, row)
     return Point(
-        identity, execution(row, hints, name), figures, ID, VERSION, "complete", requests, _duration(row), None,
-        deployed, config.gpus_stated, _telemetry(row), _memory(row, config), (), _expected(metrics),
-        dict(config.declared), _observed(row, metrics), {"harness": "aiperf"} if agentic else {}, tuple(notes),
+        identity, execution(row, hints, name), figures, ID, VERSION, "complete", requests, None if bare else _duration(row),
+        None, deployed, config.gpus_stated, None if bare else _telemetry(row), None if bare else _memory(row, config),
+        (), _expected(metrics), dict(config.declared), {} if bare and not plan.seen else _observed(row, metrics),
+        {"harness": "aiperf"} if agentic else {}, tuple(notes),
     )  # fmt: skip
 
 
@@ -101,7 +110,8 @@ def _placed(figures: dict[str, Figure], row: dict[str, Any]) -> dict[str, Figure
     """Figures of a nested row with the places that they have in it."""
     where = places(row)
     return {
-        address: replace(figure, at=where.get(figure.at[1:], figure.at)) for address, figure in figures.items()
+        address: replace(figure, at=where.get(figure.at[1:], figure.at))
+        for address, figure in figures.items()
     }
 
 
@@ -114,7 +124,7 @@ _PER_GPU = (
 
 def _add(figures: dict[str, Figure], address: str, value: float | None, definition: str, at: str) -> None:
     if value is not None:
-        figures[address] = Figure(float(value), definition, at)
+        figures[address] = figures_of.figure(float(value), definition, at)
 
 
 def _load(config: Config, concurrency: int, figures: Mapping[str, Figure], total: float | None) -> Load:
@@ -136,7 +146,12 @@ def _deployed(config: Config, load: Load) -> tuple[int | None, str | None]:
 
 
 def _disaggregated(  # noqa: PLR0917 - as above
-    metrics: Mapping[str, Any], place: str, config: Config, load: Load, figures: dict[str, Figure], concurrency: int,
+    metrics: Mapping[str, Any],
+    place: str,
+    config: Config,
+    load: Load,
+    figures: dict[str, Figure],
+    concurrency: int,
     definition: str,
 ) -> tuple[int | None, PointIdentity, str | None]:
     """Throughput over all GPUs deployed, and by role under role-named ids; (GPUs, identity, note)."""
@@ -144,17 +159,22 @@ def _disaggregated(  # noqa: PLR0917 - as above
     out = number(metrics.get("output_tput_per_gpu"), "output_tput_per_gpu")
     split = split_gpus(config.prefill_gpus, config.decode_gpus, into, out, config.lost_split, load)
     _add(figures, "total_tokens_per_s_per_gpu", load.total_per_gpu, definition, f"{place}/tput_per_gpu")
-    for kind, role, value, gpus in (("input", "prefill", into, split.prefill), ("output", "decode", out, split.decode)):
+    for kind, role, value, gpus in (
+        ("input", "prefill", into, split.prefill),
+        ("output", "decode", out, split.decode),
+    ):
         at = f"{place}/{kind}_tput_per_gpu"
         if split.by_role is False:
             _add(figures, f"{kind}_tokens_per_s_per_gpu", value, definition, at)
             continue
         if value is None:
             continue
-        figures[f"{kind}_tokens_per_s_per_{role}_gpu"] = Figure(float(value), definition, at)
+        figures[f"{kind}_tokens_per_s_per_{role}_gpu"] = figures_of.figure(float(value), definition, at)
         if split.by_role and gpus and split.deployed:
             how = f"{value:.9g} x {gpus} {role} GPUs / {split.deployed} GPUs deployed"
-            figures[f"{kind}_tokens_per_s_per_gpu"] = Figure(value * gpus / split.deployed, definition, at, value, how)
+            figures[f"{kind}_tokens_per_s_per_gpu"] = Figure(
+                value * gpus / split.deployed, definition, at, value, how
+            )
     if config.lost_split:
         return split.deployed, _recovered(config, split, concurrency), split.note
     return split.deployed, config.identity(concurrency), split.note
@@ -218,7 +238,12 @@ def _expected(metrics: Mapping[str, Any]) -> dict[str, object]:
     return {} if value is None else {"output_tokens_mean": value}
 
 
-_SEEN = ("workers", "avg_util_pct", "avg_mem_used_mb", "kv_cache_pool_tokens", "power_invalid_reasons", "allocated_cpu_dram_gb")
+_SEEN = ("workers", *figures_of.SEEN)
+_MORE = frozenset({
+    "num_requests_successful", "benchmark_outcome", "request_accounting", "duration_seconds", "request_metrics",
+    "power_audit", "allocated_cpu_dram_gb", *figures_of.SEEN,
+})  # fmt: skip
+"""What aggregates have beyond the rows of the API."""
 MAX_WORKERS = 4096
 
 

@@ -166,12 +166,18 @@ def names_of(  # noqa: PLR0917 - the six words that a row has
     form = (_text(precision) or "").strip().lower()
     if form not in PRECISIONS:
         return _unknown("precision", form or None)
-    method = speculation.strip().lower() if isinstance(speculation, str) else "" if speculation is None else "?"
+    method = (
+        speculation.strip().lower() if isinstance(speculation, str) else "" if speculation is None else "?"
+    )
     if method not in SPECULATION:
         return _unknown("speculation", str(speculation))
     known = SPECULATION[method]
     return Names(
-        found, gpu, *FRAMEWORKS[reported], Precision(form, PRECISIONS[form]), None if known is None else Speculation(known)
+        found,
+        gpu,
+        *FRAMEWORKS[reported],
+        Precision(form, PRECISIONS[form]),
+        None if known is None else Speculation(known),
     )
 
 

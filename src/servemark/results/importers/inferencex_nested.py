@@ -9,7 +9,11 @@ PLACES = {
     "ttft": "latency", "tpot": "latency", "itl": "latency", "e2el": "latency", "intvty": "latency",
     "input": "tokens", "output_actual": "tokens", "output_expected": "tokens",
 }  # fmt: skip
-FLAT = {"input": "input_tokens", "output_actual": "output_tokens_actual", "output_expected": "output_tokens_expected"}
+FLAT = {
+    "input": "input_tokens",
+    "output_actual": "output_tokens_actual",
+    "output_expected": "output_tokens_expected",
+}
 SERVER = {
     "gpu_cache_hit_rate": "server_gpu_cache_hit_rate",
     "cpu_cache_hit_rate": "server_cpu_cache_hit_rate",

@@ -1,7 +1,7 @@
 """What an InferenceX row says of its deployment -> the constant part of its points, worked out once a configuration.
 
-Public API rows, flat aggregates (all versions) and evaluation rows use other keys for the same things; `api_stated` and
-`flat_stated` bring them to one shape.
+Public API rows, flat aggregates (all versions) and evaluation rows use other keys for the same things; `Stated` is the
+one shape that they are brought to.
 """
 
 from __future__ import annotations
@@ -86,7 +86,10 @@ class Config:
     notes: tuple[str, ...] = field(default=())
 
     def identity(
-        self, concurrency: int | None, topology: tuple[RoleTopology, ...] | None = None, split: Mapping[str, int] | None = None
+        self,
+        concurrency: int | None,
+        topology: tuple[RoleTopology, ...] | None = None,
+        split: Mapping[str, int] | None = None,
     ) -> PointIdentity:
         """The identity at one concurrency; `topology` and `split` for a row whose roles had to be recovered."""
         names = self.names
@@ -97,41 +100,59 @@ class Config:
         )  # fmt: skip
 
 
-_API_FIELDS = itemgetter(
-    "model", "hardware", "framework", "precision", "spec_method", "disagg", "is_multinode",
+_ROLES = (
     "prefill_tp", "prefill_ep", "prefill_dp_attention", "prefill_num_workers", "num_prefill_gpu",
     "decode_tp", "decode_ep", "decode_dp_attention", "decode_num_workers", "num_decode_gpu",
 )  # fmt: skip
+_ROLE_FIELDS = itemgetter(*_ROLES)
+_API_FIELDS = itemgetter(
+    "model", "hardware", "framework", "precision", "spec_method", "disagg", "is_multinode", *_ROLES
+)
 
 
-def api_stated(row: Mapping[str, object]) -> Stated:
+def api_configuration(row: Mapping[str, object]) -> Config | Problem:
     """Of a row of the public API (benchmarks and evaluations). Raises KeyError for a field that every row has."""
-    fields = _API_FIELDS(row)
     get = row.get
-    return Stated(
-        fields[0], None, *fields[1:], None, None, None, None, get("isl"), get("osl"), get("benchmark_type"), get("image"),
-        get("recipe_fingerprint"), get("offload_mode"), None, None, None, get("task"),
+    return _api_configuration(
+        _API_FIELDS(row), get("isl"), get("osl"), get("benchmark_type"), get("image"),
+        get("recipe_fingerprint"), get("offload_mode"), get("task"),
     )  # fmt: skip
 
 
-def flat_stated(row: Mapping[str, object], hints: Mapping[str, str]) -> Stated:
+@lru_cache(maxsize=4096)
+def _api_configuration(  # noqa: PLR0917 - the key of the cache
+    fields: tuple[object, ...], isl: object, osl: object, kind: object, image: object, fingerprint: object,
+    offload: object, task: object,
+) -> Config | Problem:  # fmt: skip
+    rest = (None, None, None, None, isl, osl, kind, image, fingerprint, offload, None, None, None, task)
+    return configuration(Stated._make((fields[0], None, *fields[1:], *rest)))
+
+
+def flat_configuration(row: Mapping[str, object], hints: Mapping[str, str]) -> Config | Problem:
     """Of an aggregate of any version: `tp`, `ep`, `dp_attention` for one server, `prefill_*` and `decode_*` for roles."""
     get = row.get
     data = get("dataset")
     data = data if isinstance(data, dict) else {}
     tp, ep, dpa = get("tp"), get("ep"), get("dp_attention")
     split = get("prefill_tp") is not None and _flag(get("disagg")) is not False
-    roles: tuple[object, ...] = (
-        get("prefill_tp"), get("prefill_ep"), get("prefill_dp_attention"), get("prefill_num_workers"), get("num_prefill_gpu"),
-        get("decode_tp"), get("decode_ep"), get("decode_dp_attention"), get("decode_num_workers"), get("num_decode_gpu"),
-    ) if split else (tp, ep, dpa, None, None, tp, ep, dpa, None, None)  # fmt: skip
-    return Stated(
+    said = (
         get("model"), get("infmax_model_prefix", get("model_prefix")), get("hw"), get("framework"), get("precision"),
-        get("spec_decoding", get("mtp")), get("disagg"), get("is_multinode"), *roles, get("num_gpus"), get("pp"),
-        get("dcp_size"), get("pcp_size"), get("isl", _whole_hint(hints, "isl")), get("osl", _whole_hint(hints, "osl")),
-        get("scenario_type"), get("image"), get("recipe_fingerprint"), get("kv_offloading"), get("kv_offload_backend"),
-        data.get("hf_dataset_name"), data.get("loader"), get("task"),
+        get("spec_decoding", get("mtp")), get("disagg"), get("is_multinode"),
     )  # fmt: skip
+    roles = _ROLE_FIELDS(_Absent(row)) if split else (tp, ep, dpa, None, None) * 2
+    rest = (
+        get("num_gpus"), get("pp"), get("dcp_size"), get("pcp_size"), get("isl") or _whole_hint(hints, "isl"),
+        get("osl") or _whole_hint(hints, "osl"), get("scenario_type"), get("image"), get("recipe_fingerprint"),
+        get("kv_offloading"), get("kv_offload_backend"), data.get("hf_dataset_name"), data.get("loader"), get("task"),
+    )  # fmt: skip
+    return configuration(Stated._make((*said, *roles, *rest)))
+
+
+class _Absent(dict[str, object]):
+    """A row in which every key stands, null where it is not stated."""
+
+    def __missing__(self, key: str) -> None:
+        return None
 
 
 def _whole_hint(hints: Mapping[str, str], name: str) -> int | None:
@@ -144,7 +165,13 @@ def _flag(value: object) -> bool | None:
     if value is None or isinstance(value, bool):
         return value
     word = str(value).strip().lower()
-    return True if word in {"true", "1", "yes", "on"} else False if word in {"false", "0", "no", "off", "none", ""} else None
+    return (
+        True
+        if word in {"true", "1", "yes", "on"}
+        else False
+        if word in {"false", "0", "no", "off", "none", ""}
+        else None
+    )
 
 
 class CountError(Exception):
@@ -195,19 +222,21 @@ def _configuration(stated: Stated, names: Names, scenario: Scenario) -> Config:
         for role in ("prefill", "decode")
     }  # fmt: skip
     flagged = _flag(stated.disagg)
-    one_pool = flagged and scenario.type == "eval" and names.framework in SINGLE_POOL and not _flag(stated.multinode)
+    one_pool = (
+        flagged and scenario.type == "eval" and names.framework in SINGLE_POOL and not _flag(stated.multinode)
+    )
     one_pool = one_pool and sides["prefill"] == sides["decode"]
     disaggregated = bool(flagged) and not one_pool
     p_tp, p_ep, dpa, p_workers, p_gpus = sides["prefill"]
     d_workers, d_gpus = sides["decode"][3:]
     lost = disaggregated and not p_workers and not d_workers and p_gpus is not None and p_gpus == d_gpus
     own = count(stated.gpus, "num_gpus")
-    roles = {"pp": count(stated.pp, "pp"), "dcp": count(stated.dcp, "dcp_size"), "pcp": count(stated.pcp, "pcp_size")}
+    pp, dcp, pcp = count(stated.pp, "pp"), count(stated.dcp, "dcp_size"), count(stated.pcp, "pcp_size")
     if disaggregated:
         topology = () if lost else tuple(_role(role, sides[role]) for role in ("prefill", "decode"))
         gpus = own if own is not None else None if p_gpus is None or d_gpus is None else p_gpus + d_gpus
     else:
-        topology = (RoleTopology("aggregated", tp=p_tp, ep=p_ep, dp_attention=dpa, **roles),)
+        topology = (RoleTopology("aggregated", None, None, p_tp, pp, None, p_ep, dcp, pcp, dpa),)
         gpus = own if own is not None else p_gpus
     return Config(
         names, scenario, topology, _offload(stated), _word(stated.image), _word(stated.fingerprint), _extra(names),
@@ -225,7 +254,9 @@ def _role(role: str, side: _Side) -> RoleTopology:
     each = gpus // workers if gpus and workers and gpus % workers == 0 else None
     if each is not None and tp and ep and ep > 1 and each == tp * ep:
         each = None
-    return RoleTopology("prefill" if role == "prefill" else "decode", workers or None, each, tp, ep=ep, dp_attention=dpa)
+    return RoleTopology(
+        "prefill" if role == "prefill" else "decode", workers or None, each, tp, ep=ep, dp_attention=dpa
+    )
 
 
 def _scenario(stated: Stated) -> Scenario | Problem:
@@ -258,7 +289,11 @@ def _extra(names: Names) -> dict[str, object]:
 
 def _declared(stated: Stated) -> dict[str, object]:
     """Words as reported, beside what they were mapped to."""
-    said: dict[str, object] = {"model": stated.model, "hardware": stated.hardware, "framework": stated.framework}
+    said: dict[str, object] = {
+        "model": stated.model,
+        "hardware": stated.hardware,
+        "framework": stated.framework,
+    }
     image = _word(stated.image)
     digest = _DIGEST.search(image) if image else None
     if digest is not None:
@@ -275,26 +310,24 @@ def execution(row: Mapping[str, object], hints: Mapping[str, str], name: str) ->
 
     A file that says nothing of its run is a run of its folder; two attempts lie in one folder as `attempt1`, `attempt2`.
     """
-    url = row.get("run_url")
-    url = url if isinstance(url, str) else None
-    found = _RUN.search(url) if url else None
-    started = row.get("timestamp") or row.get("date") or hints.get("date")
-    started = started[:40] if isinstance(started, str) else None
-    if found is not None:
-        attempt = found.group(2) or hints.get("attempt", "")
-        return Execution(found.group(1), _attempt(attempt) or 1, started, None, url)
-    return _hinted(hints.get("run"), hints.get("attempt"), name, started, url)
+    get, hint = row.get, hints.get
+    started = get("timestamp") or get("date") or hint("date")
+    return _execution(get("run_url"), started, hint("run"), hint("attempt"), name)
 
 
 @lru_cache(maxsize=1024)
-def _hinted(run: str | None, attempt: str | None, name: str, started: str | None, url: str | None) -> Execution:
+def _execution(url: object, started: object, run: str | None, attempt: str | None, name: str) -> Execution:
+    begun = started[:40] if isinstance(started, str) else None
+    link = url if isinstance(url, str) else None
+    found = _RUN.search(link) if link else None
+    if found is not None:
+        return Execution(found.group(1), _attempt(found.group(2) or attempt or "") or 1, begun, None, link)
     folder, _, file = name.replace("\\", "/").rpartition("/")
     number = _attempt(attempt or "")
     if number is None:
         in_name = _ATTEMPT.search(file.lower())
         number = int(in_name.group(1)) if in_name else 1
-    said = run or folder.rpartition("/")[2] or "unstated"
-    return Execution(said, max(1, number), started, None, url)
+    return Execution(run or folder.rpartition("/")[2] or "unstated", max(1, number), begun, None, link)
 
 
 def _attempt(text: str) -> int | None:

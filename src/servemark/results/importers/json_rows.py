@@ -55,21 +55,23 @@ def decode_row(raw: bytes) -> dict[str, Any]:
         raise RowError("results.import_bad_row", problem=str(error)[:200]) from error
     except RecursionError as error:
         raise RowError("results.import_too_deep") from error
-    if raw.count(b'":') != _keys_in(row):
-        twice = _key_twice(raw)
+    metrics = row.get("metrics")
+    commas = raw.count(b",")
+    if commas != len(row) - 1 + (len(metrics) - 1 if metrics.__class__ is dict else 0):
+        twice = _key_twice(raw) if commas != _commas_in(row) else None
         if twice is not None:
             raise RowError("results.import_key_twice", key=twice[:120])
     return row
 
 
-def _keys_in(row: dict[str, Any]) -> int:
-    """Keys of a value and of all that is in it."""
+def _commas_in(row: dict[str, Any]) -> int:
+    """Commas that separate what a value holds: fewer than its text has where a key stands twice, or a text has commas."""
     count = 0
     waiting: list[Any] = [row]
     while waiting:
         one = waiting.pop()
+        count += max(0, len(one) - 1)
         if one.__class__ is dict:
-            count += len(one)
             one = one.values()
         waiting += [each for each in one if each.__class__ is dict or each.__class__ is list]
     return count
