@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from servemark.results.errors import bad_file
 from servemark.results.importers.base import Given, Importer
 from servemark.results.importers.inferencex_map import ID, VERSION, map_row
 from servemark.results.importers.inferencex_names import Problem
@@ -19,7 +20,6 @@ from servemark.results.importers.json_rows import (
     first_byte,
     list_elements,
     read_object,
-    whole_file_error,
 )
 from servemark.results.point import Mapped
 
@@ -104,7 +104,10 @@ def _read_object(given: Given) -> Iterator[Mapped]:
     try:
         body = decode_row(data)
     except RowError as error:
-        raise whole_file_error(given, error) from error
+        if error.reason == "results.import_bad_row":
+            raise bad_file("import_not_json", given.name, **error.values) from error
+        yield Mapped(0, "invalid", None, None, error.reason, error.values)
+        return
     if (kind := _kind(body)) is not None:
         yield _no_rows(kind)
         return

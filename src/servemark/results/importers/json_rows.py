@@ -14,7 +14,6 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from servemark.base.errors import ServemarkError
 from servemark.results.errors import bad_file
 from servemark.results.importers.base import Given
 
@@ -205,8 +204,3 @@ def _nothing_after(stream: BinaryIO, buffer: bytes, name: str) -> None:
         buffer = stream.read(WINDOW_BYTES)
         if not buffer:
             return
-
-
-def whole_file_error(given: Given, error: RowError) -> ServemarkError:
-    """What is wrong with a file that is one object, as an error of the file."""
-    return bad_file("import_not_json", given.name, problem=error.values.get("problem") or error.reason)
