@@ -96,18 +96,24 @@ def split_gpus(  # noqa: PLR0917 - the row's five figures
         return Split(
             prefill, decode, deployed, None, "input or output is absent: the split cannot be checked"
         )
+    if lost:
+        return _lost(prefill, decode, into, out, load)
     if abs(into + out - total) <= ADDS_UP * total:
         return Split(prefill, decode, whole, False)
     if abs(into * prefill + out * decode - total * whole) <= ADDS_UP * total * whole:
         return Split(prefill, decode, whole, True)
-    found = _recover(sorted({prefill, whole} if prefill == decode else {whole}), into, out, load)
-    if len(found) == 1:
-        (p, d) = found[0]
-        said = f"{into:.6g} x {p} + {out:.6g} x {d} = {total:.6g} x {p + d}"
-        return Split(p, d, p + d, True, f"split {p} + {d} recovered (stated {prefill} + {decode}): {said}")
-    return Split(
-        None, None, None, None, f"split unknown: tokens do not add up with {prefill} + {decode} GPUs"
-    )
+    return Split(None, None, None, None, f"split unknown: tokens do not add up with {prefill} + {decode} GPUs")
+
+
+def _lost(prefill: int, decode: int, into: float, out: float, load: Load) -> Split:
+    """The split of a row that states one count on both sides, where exactly one makes tokens add up."""
+    found = _recover(sorted({prefill, prefill + decode}), into, out, load)
+    if len(found) != 1:
+        why = "no whole numbers make" if not found else "several whole numbers make"
+        return Split(None, None, None, None, f"split unknown (stated {prefill} + {decode}): {why} tokens add up")
+    (p, d) = found[0]
+    said = f"{into:.6g} x {p} + {out:.6g} x {d} = {load.total_per_gpu or 0:.6g} x {p + d}"
+    return Split(p, d, p + d, True, f"split {p} + {d} recovered (stated {prefill} + {decode}): {said}")
 
 
 def _recover(wholes: list[int], into: float, out: float, load: Load) -> list[tuple[int, int]]:
@@ -122,7 +128,7 @@ def _recover(wholes: list[int], into: float, out: float, load: Load) -> list[tup
         exact = whole * (total - out) / (into - out)
         if not -1 < exact < whole + 1:
             continue
-        for p in {int(exact), int(exact) + 1}:
+        for p in range(int(exact) - 1, int(exact) + 3):
             d = whole - p
             if 0 < p < whole and abs(into * p + out * d - total * whole) <= ADDS_UP * total * whole:
                 found.append((p, d))

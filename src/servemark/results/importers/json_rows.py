@@ -24,6 +24,7 @@ MAX_OBJECT_BYTES = 64 << 20
 """A file that is one object is read whole; nothing real comes near."""
 
 _SPACE = b" \t\r\n"
+_OTHER_VALUES = frozenset(bytes([each]) for each in b'["-0123456789tfn')
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["{}\[\],]', re.DOTALL)
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY = msgspec.json.Decoder(dict[str, Any])
@@ -46,10 +47,10 @@ def first_byte(given: Given) -> bytes:
 
 def decode_row(raw: bytes) -> dict[str, Any]:
     """One object. Raises RowError: no object, not JSON (NaN and infinity included), too deep, a key twice."""
+    if raw[:1] != b"{" and raw[:1] in _OTHER_VALUES:
+        raise RowError("results.import_not_object")
     try:
         row = _ANY.decode(raw)
-    except msgspec.ValidationError as error:
-        raise RowError("results.import_not_object") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RowError("results.import_bad_row", problem=str(error)[:200]) from error
     except RecursionError as error:
