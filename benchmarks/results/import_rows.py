@@ -40,7 +40,12 @@ def make(rows: int) -> list[dict[str, object]]:
         sides = {
             f"{role}_{key}": value
             for role, workers in (("prefill", 1), ("decode", 4))
-            for key, value in {"tp": 4, "ep": 1, "dp_attention": False, "num_workers": workers if split else 0}.items()
+            for key, value in {
+                "tp": 4,
+                "ep": 1,
+                "dp_attention": False,
+                "num_workers": workers if split else 0,
+            }.items()
         }
         made.append(
             {

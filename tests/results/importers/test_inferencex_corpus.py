@@ -69,13 +69,15 @@ def test_trap_1_gpu_count_is_not_tp_times_ep() -> None:
     # 193.447 tok/s/GPU x 8 GPUs x 9.2556 s = 14324 = 0.874 of it; with 64 GPUs it would be 6.99 of it.
     _, point = found[16]
     assert (point.gpus_stated, point.gpus_deployed) == (64, 8)
-    assert 193.44744504 * 8 * 9.25558634 / 16384 == pytest.approx(0.8743, abs=1e-4)
-    assert "GPU count 8 (stated 64) by the closed loop, share of it by count: 8: 0.87, 64: 6.99" in point.notes
+    assert pytest.approx(0.8743, abs=1e-4) == 193.44744504 * 8 * 9.25558634 / 16384
+    assert (
+        "GPU count 8 (stated 64) by the closed loop, share of it by count: 8: 0.87, 64: 6.99" in point.notes
+    )
     # Row 97: H200, TensorRT-LLM, tp 8, ep 8, 16 lanes of 1024 + 8192: 16 x 9216 = 147456 tokens.
     # 187.819 x 8 x 84.627 = 127156 = 0.862 of it; with 64 GPUs 6.90.
     _, point = found[97]
     assert (point.gpus_stated, point.gpus_deployed) == (64, 8)
-    assert 187.81867829 * 8 * 84.62738651 / 147456 == pytest.approx(0.8623, abs=1e-4)
+    assert pytest.approx(0.8623, abs=1e-4) == 187.81867829 * 8 * 84.62738651 / 147456
 
 
 def test_trap_1_evaluations_state_it_too() -> None:
@@ -93,17 +95,21 @@ def test_trap_2_lost_splits_are_recovered() -> None:
     """8 GB200 rows state one GPU count for both sides; whole numbers of GPUs in which tokens add up are the split."""
     found = points(LATEST)
     lost = [(row, point) for row, point in found if row["disagg"] and not row["prefill_num_workers"]]
-    splits = [(point.identity.extra["prefill_gpus"], point.identity.extra["decode_gpus"]) for _, point in lost]
+    splits = [
+        (point.identity.extra["prefill_gpus"], point.identity.extra["decode_gpus"]) for _, point in lost
+    ]
     assert splits == [(4, 32), (4, 32), (4, 24), (4, 24), (32, 16), (48, 24), (4, 16), (24, 48)]
     assert [point.gpus_deployed for _, point in lost] == [p + d for p, d in splits]
     # Row 150: 146.4305 P + 18.4470 (36 - P) = 32.6674 x 36 -> 127.9835 P = 1176.0267 - 664.0927 = 511.9340, P = 4.
     _, point = found[150]
-    assert (32.66740863 * 36 - 18.44701834 * 36) / (146.43053093 - 18.44701834) == pytest.approx(4, abs=1e-6)
+    assert pytest.approx(4, abs=1e-6) == (32.66740863 * 36 - 18.44701834 * 36) / (146.43053093 - 18.44701834)
     assert (point.gpus_stated, point.gpus_deployed) == (72, 36)
     assert point.identity.topology == (RoleTopology("prefill"), RoleTopology("decode"))
     # Row 158: 12447.4387 P + 3111.3742 (48 - P) = 9335.4172 x 48 -> 9336.0645 P = 298754.06, P = 32.
     _, point = found[158]
-    assert (9335.41722206 * 48 - 3111.37418919 * 48) / (12447.43873849 - 3111.37418919) == pytest.approx(32, abs=1e-6)
+    assert pytest.approx(32, abs=1e-6) == (9335.41722206 * 48 - 3111.37418919 * 48) / (
+        12447.43873849 - 3111.37418919
+    )
     assert point.gpus_deployed == 48
 
 
@@ -150,7 +156,7 @@ def test_trap_4_interactivity_is_never_taken() -> None:
     # Row 200: median TPOT 0.01142699 s -> 87.5121 tok/s/user.
     _, point = found[200]
     assert point.value("tpot_s.p50") == 0.01142699401718696
-    assert 1 / 0.01142699401718696 == pytest.approx(87.5121, abs=1e-4)
+    assert pytest.approx(87.5121, abs=1e-4) == 1 / 0.01142699401718696
     assert any("interactivity as stated was left out" in note for note in point.notes)
 
 
@@ -162,7 +168,11 @@ def test_trap_5_missing_stays_missing() -> None:
     assert found[100][1].value("ttft_s.p90") is None  # its row has median and p99 alone
     assert found[5][1].value("input_tokens_per_s_per_gpu") is None  # not made from the total
     assert found[6][1].value("output_tokens_per_s_per_gpu") is None
-    assert found[0][1].value("ttft_s.p99.9") == found[0][0]["metrics"]["p99.9_ttft"] == pytest.approx(0.823355884)  # a key with a dot
+    assert (
+        found[0][1].value("ttft_s.p99.9")
+        == found[0][0]["metrics"]["p99.9_ttft"]
+        == pytest.approx(0.823355884)
+    )  # a key with a dot
 
 
 def test_trap_6_a_line_is_one_run() -> None:
@@ -170,8 +180,12 @@ def test_trap_6_a_line_is_one_run() -> None:
     found = points(LATEST)
     series, exact, keys = defaultdict(set), defaultdict(set), defaultdict(set)
     for row, point in found:
-        series[_parts(row, "hardware", "framework", "precision", "spec_method", "disagg", "isl", "osl")].add(point.line_key)
-        same = tuple(name for name in row if name not in {"conc", "metrics", "date", "run_url", "image", "workers"})
+        series[_parts(row, "hardware", "framework", "precision", "spec_method", "disagg", "isl", "osl")].add(
+            point.line_key
+        )
+        same = tuple(
+            name for name in row if name not in {"conc", "metrics", "date", "run_url", "image", "workers"}
+        )
         exact[_parts(row, *same)].add(row["run_url"].partition("/attempts/")[0])
         keys[point.line_key].add(point.execution.run)
     assert {len(runs) for runs in keys.values()} == {1}
@@ -203,7 +217,10 @@ def test_trap_7_itl_and_tpot_are_two_figures() -> None:
     assert len(apart) == 363
     # Row 150: ITL 0.124969 s over chunks of many tokens, TPOT 0.006270 s: 19.9 tokens came in a chunk.
     _, point = found[150]
-    assert (point.value("itl_s.p50"), point.value("tpot_s.p50")) == (0.12496903300052509, 0.006269479759073311)
+    assert (point.value("itl_s.p50"), point.value("tpot_s.p50")) == (
+        0.12496903300052509,
+        0.006269479759073311,
+    )
     # Row 0: no speculation, one token a chunk: 0.009620 and 0.009619 s.
     _, point = found[0]
     assert point.value("itl_s.mean") == pytest.approx(point.value("tpot_s.mean"), rel=1e-3)
@@ -211,7 +228,9 @@ def test_trap_7_itl_and_tpot_are_two_figures() -> None:
 
 def test_trap_8_retries_are_two_attempts_of_one_point() -> None:
     """405.2768 and 396.14743 tok/s/GPU: one point key, one run, attempts 1 and 2."""
-    first, second = (mapped(of_file(corpus(f"agentic-v3-h100-retry/attempt{n}.json")))[0].point for n in (1, 2))
+    first, second = (
+        mapped(of_file(corpus(f"agentic-v3-h100-retry/attempt{n}.json")))[0].point for n in (1, 2)
+    )
     assert first.identity.point_key == second.identity.point_key
     assert first.identity.recipe_fingerprint == second.identity.recipe_fingerprint is not None
     assert (first.execution.run, first.execution.attempt) == (second.execution.run, 1)
@@ -219,9 +238,13 @@ def test_trap_8_retries_are_two_attempts_of_one_point() -> None:
     assert first.value("total_tokens_per_s_per_gpu") == 405.2768
     assert second.value("total_tokens_per_s_per_gpu") == 396.14743
     # 3242.21439 tok/s over 8 GPUs = 405.2768; 8609784.934 J / 112 requests = 76873.08 J.
-    assert first.gpus_deployed == 8 and (first.value("total_tokens_per_s") or 0) / 8 == pytest.approx(405.2768, abs=1e-4)
+    assert first.gpus_deployed == 8 and (first.value("total_tokens_per_s") or 0) / 8 == pytest.approx(
+        405.2768, abs=1e-4
+    )
     assert (first.requests.ok, first.requests.error) == (112, 0)
-    assert (first.value("gpus_energy_j") or 0) / 112 == pytest.approx(first.value("joules_per_request"), rel=1e-6)
+    assert (first.value("gpus_energy_j") or 0) / 112 == pytest.approx(
+        first.value("joules_per_request"), rel=1e-6
+    )
     assert first.figures["ttft_s.p90"].at == "/request_metrics/latency/ttft/p90"
     assert (first.identity.hardware, first.declared["hardware"]) == ("h100", "cluster:h100-dgxc")
     assert str(first.declared["image_digest"]).startswith("sha256:5921361f")
@@ -233,7 +256,7 @@ def test_power_by_role_has_names_of_its_own() -> None:
     found = [point for row, point in points(LATEST) if row["workers"]]
     assert len(found) == 1
     point = found[0]
-    assert 812.882 / 1186.2472529925478 == pytest.approx(0.685255, abs=1e-6)
+    assert pytest.approx(0.685255, abs=1e-6) == 812.882 / 1186.2472529925478
     assert point.value("decode_joules_per_output_token") == 0.685255
     assert point.value("prefill_joules_per_input_token") == 0.201787
     assert "joules_per_output_token" not in point.figures
@@ -241,9 +264,13 @@ def test_power_by_role_has_names_of_its_own() -> None:
     assert (point.gpus_telemetry, point.gpus_deployed) == (24, 24)
     # An older row samples the 8 GPUs of a node of which prefill had 4: 271.002 x 8 / (246.757 x 4) = 2.1965 J is
     # twice what its GPUs used, so it is left out and said.
-    odd = [p for _, p in points(HISTORY) if any("joules_per_input_token was left out" in note for note in p.notes)]
+    odd = [
+        p
+        for _, p in points(HISTORY)
+        if any("joules_per_input_token was left out" in note for note in p.notes)
+    ]
     assert len(odd) == 1
-    assert 271.002 * 8 / (246.75681461641713 * 4) == pytest.approx(2.196511, abs=1e-5)
+    assert pytest.approx(2.196511, abs=1e-5) == 271.002 * 8 / (246.75681461641713 * 4)
     assert "prefill_joules_per_input_token" not in odd[0].figures
 
 
@@ -265,6 +292,7 @@ def test_evaluations_keep_both_scores_and_their_errors() -> None:
     same = [
         (each.identity.disaggregated, loads[key].identity.disaggregated)
         for _, each in found
-        if (key := (each.execution.run, each.identity.hardware, each.identity.engine, each.identity.router)) in loads
+        if (key := (each.execution.run, each.identity.hardware, each.identity.engine, each.identity.router))
+        in loads
     ]
     assert len(same) >= 85 and all(one == other for one, other in same)

@@ -16,7 +16,7 @@ from servemark.base.errors import Layer, ServemarkError
 from servemark.base.messages import LANGUAGES, text
 from servemark.results.importers.base import Given
 from servemark.results.importers.inferencex import detect, read
-from servemark.results.importers.inferencex_gpus import Load, split_gpus
+from servemark.results.importers.inferencex_gpus import Load, lost_split
 from servemark.results.importers.inferencex_names import hardware_id, model_id
 from servemark.results.importers.json_rows import WINDOW_BYTES, list_elements
 from servemark.results.point import Mapped
@@ -65,7 +65,11 @@ def test_an_api_row() -> None:
     point = found.point
     assert set(point.figures) == {"total_tokens_per_s_per_gpu", "e2el_s.mean", "ttft_s.p50", "tpot_s.p99"}
     assert point.figures["ttft_s.p50"].at == "/metrics/median_ttft"
-    assert (point.execution.run, point.execution.attempt, point.execution.started_utc) == ("12", 3, "2026-06-11")
+    assert (point.execution.run, point.execution.attempt, point.execution.started_utc) == (
+        "12",
+        3,
+        "2026-06-11",
+    )
     assert (point.gpus_stated, point.gpus_deployed) == (8, 8)
 
 
@@ -94,7 +98,11 @@ def test_the_june_agentic_version() -> None:
     point = only(row).point
     assert point is not None
     assert point.identity.scenario.type == "agentic-coding" and point.identity.scenario.isl is None
-    assert (point.value("tpot_s.p50"), point.value("tpot_s.p90"), point.value("tpot_s.p75")) == (None, None, 0.011)
+    assert (point.value("tpot_s.p50"), point.value("tpot_s.p90"), point.value("tpot_s.p75")) == (
+        None,
+        None,
+        0.011,
+    )
     assert point.gpus_deployed == 8  # 100 x 8 x 10 / (4 x 2000) = 1
     assert point.requests.ok == 40 and point.requests.error is None and point.duration_s == 100.0
     assert point.memory is not None and point.memory.allocated_bytes == 600 * 10**9
@@ -109,8 +117,14 @@ def test_disaggregated_rows_by_their_own_denominator() -> None:
     by_role = {"tput_per_gpu": 30.0, "input_tput_per_gpu": 60.0, "output_tput_per_gpu": 20.0}
     point = only(api_row(**sides, metrics=by_role)).point
     assert point is not None and point.gpus_deployed == 8 and point.identity.router == "dynamo"
-    assert (point.value("input_tokens_per_s_per_gpu"), point.value("output_tokens_per_s_per_gpu")) == (15.0, 15.0)
-    assert [(role.role, role.workers, role.gpus) for role in point.identity.topology] == [("prefill", 1, 2), ("decode", 1, 6)]
+    assert (point.value("input_tokens_per_s_per_gpu"), point.value("output_tokens_per_s_per_gpu")) == (
+        15.0,
+        15.0,
+    )
+    assert [(role.role, role.workers, role.gpus) for role in point.identity.topology] == [
+        ("prefill", 1, 2),
+        ("decode", 1, 6),
+    ]
     over_all = {"tput_per_gpu": 30.0, "input_tput_per_gpu": 12.0, "output_tput_per_gpu": 18.0}
     point = only(api_row(**sides, metrics=over_all)).point
     assert point is not None and point.figures["input_tokens_per_s_per_gpu"].stated is None
@@ -125,7 +139,7 @@ def test_disaggregated_rows_by_their_own_denominator() -> None:
 def test_a_split_that_several_numbers_fit_is_unknown() -> None:
     """Input and output per GPU within 1 %: tokens add up for many splits, so none is taken."""
     load = Load(4, 2000.0, 100.3, 20.0)
-    found = split_gpus(20, 20, 100.8, 100.0, True, load)
+    found = lost_split(20, 20, 100.8, 100.0, load)
     assert (found.prefill, found.deployed, found.by_role) == (None, None, None)
 
 
@@ -155,7 +169,11 @@ def test_lengths_that_a_row_lacks_can_be_said() -> None:
     assert only(row).reason == "results.import_no_shape"
     point = only(row, isl="1000", osl="1000", run="77", attempt="2", date="2025-10-01").point
     assert point is not None and point.identity.scenario.isl == 1000
-    assert (point.execution.run, point.execution.attempt, point.execution.started_utc) == ("77", 2, "2025-10-01")
+    assert (point.execution.run, point.execution.attempt, point.execution.started_utc) == (
+        "77",
+        2,
+        "2025-10-01",
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +182,10 @@ def test_lengths_that_a_row_lacks_can_be_said() -> None:
         (api_row(metrics={"tput_per_gpu": -1.0}), "results.import_negative"),
         (api_row(metrics={"tput_per_gpu": 5.0, "mean_ttft": -0.1}), "results.import_negative"),
         (api_row(metrics={"tput_per_gpu": 5.0, "mean_ttft": "0.1"}), "results.import_not_a_number"),
-        (api_row(metrics={"tput_per_gpu": 5.0, "mean_ttft": list(range(1000))}), "results.import_not_a_number"),
+        (
+            api_row(metrics={"tput_per_gpu": 5.0, "mean_ttft": list(range(1000))}),
+            "results.import_not_a_number",
+        ),
         (api_row(metrics={"tput_per_gpu": True}), "results.import_not_a_number"),
         (api_row(metrics={"tput_per_gpu": 0.0}), "results.import_no_success"),
         (api_row(metrics=[1, 2]), "results.import_missing"),
@@ -176,7 +197,10 @@ def test_lengths_that_a_row_lacks_can_be_said() -> None:
         (api_row(hardware=["h200"]), "results.import_bad_row"),
         ({"hardware": "h200", "metrics": {}}, "results.import_missing"),
         (flat_row(num_requests_successful=0), "results.import_no_success"),
-        (flat_row(benchmark_outcome={"requested": 9, "completed": 0, "failed": 9}), "results.import_no_success"),
+        (
+            flat_row(benchmark_outcome={"requested": 9, "completed": 0, "failed": 9}),
+            "results.import_no_success",
+        ),
         (flat_row(task="gsm8k", em_strict=1.2), "results.import_no_share"),
         (flat_row(task="gsm8k"), "results.import_missing"),
         (7, "results.import_not_object"),
@@ -230,7 +254,11 @@ def test_versions_may_be_mixed_in_one_list() -> None:
 
 def test_an_answer_that_wraps_its_lists() -> None:
     """`benchmarks` and `evaluations` of one run, numbered through."""
-    body = {"runInfo": {"id": 1}, "benchmarks": [api_row(), 3], "evaluations": [api_row(task="gsm8k", metrics={"em_strict": 0.5})]}
+    body = {
+        "runInfo": {"id": 1},
+        "benchmarks": [api_row(), 3],
+        "evaluations": [api_row(task="gsm8k", metrics={"em_strict": 0.5})],
+    }
     rows = mapped(of_bytes(json.dumps(body).encode()))
     assert [(row.ordinal, row.status) for row in rows] == [(0, "mapped"), (1, "invalid"), (2, "mapped")]
 
@@ -274,7 +302,11 @@ def test_lists_are_cut_alike_however_they_are_written() -> None:
     """Compact, indented, odd spaces, nested lists of objects, a byte order mark, one row larger than the window."""
     large = api_row(image="x" * (WINDOW_BYTES * 2))
     nested = api_row(workers=[{"role": "prefill", "num_gpus": 8}, {"role": "decode", "num_gpus": 8}])
-    rows = [api_row(conc=n + 1) for n in range(900)] + [large, nested, {"a": [[], {}, [{}, {}]]}] + [nested] * 700
+    rows = (
+        [api_row(conc=n + 1) for n in range(900)]
+        + [large, nested, {"a": [[], {}, [{}, {}]]}]
+        + [nested] * 700
+    )
     for data in (
         json.dumps(rows).encode(),
         json.dumps(rows, separators=(",", ":")).encode(),
@@ -328,13 +360,19 @@ def test_one_endless_row_is_refused() -> None:
 
 def test_names() -> None:
     """Words from real masters and runners; two models of one geometry are two models."""
-    assert model_id("nvidia/DeepSeek-R1-0528-NVFP4-v2") == model_id("amd/DeepSeek-R1-0528-MXFP4-Preview") == "deepseek-r1"
+    assert (
+        model_id("nvidia/DeepSeek-R1-0528-NVFP4-v2")
+        == model_id("amd/DeepSeek-R1-0528-MXFP4-Preview")
+        == "deepseek-r1"
+    )
     assert (model_id("zai-org/GLM-5-FP8"), model_id("zai-org/GLM-5.1-FP8")) == ("glm-5", "glm-5.1")
     assert (model_id("kimik2.5"), model_id("nvidia/Kimi-K2.6-NVFP4")) == ("kimi-k2.5", "kimi-k2.6")
     assert model_id("/models/Qwen3.5-397B-A17B-FP8") == "qwen3.5-397b-a17b"
     assert model_id("") is None and model_id("///") is None
     assert hardware_id("cluster:gb300-nv") == "gb300" and hardware_id("B200") == "b200"
-    assert hardware_id("mi355x-amds_7") == "mi355x" and hardware_id("b2000") is None and hardware_id("") is None
+    assert (
+        hardware_id("mi355x-amds_7") == "mi355x" and hardware_id("b2000") is None and hardware_id("") is None
+    )
 
 
 def test_detection_is_by_content() -> None:

@@ -91,7 +91,12 @@ def test_a_changed_row_is_refused(folders: list[Path]) -> None:
     data = (folders[0] / "result.json").read_bytes()
     changed = data.replace(b'"concurrency":1,', b'"concurrency":2,', 1)
     assert changed != data
-    for bad, key in ((changed, "changed"), (data[:-40], "not_json"), (b"{}", "no_hash"), (b"", "import_empty")):
+    for bad, key in (
+        (changed, "changed"),
+        (data[:-40], "not_json"),
+        (b"{}", "no_hash"),
+        (b"", "import_empty"),
+    ):
         with pytest.raises(ServemarkError) as caught:
             list(own.read(of_bytes(bad)))
         assert caught.value.key == f"results.{key}"

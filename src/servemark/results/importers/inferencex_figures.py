@@ -49,17 +49,13 @@ POWERS = {
     "joules_per_total_token": "joules_per_total_token",
 }
 """`gpu_power_w` is of one GPU, `gpus_power_w` and `gpus_energy_j` of all GPUs deployed together."""
-HANDLED = frozenset(
-    {
-        "tput_per_gpu",
-        "input_tput_per_gpu",
-        "output_tput_per_gpu",
-        "joules_per_input_token",
-        "joules_per_output_token",
-    }
-)
-"""Figures whose denominator depends on the row: see `inferencex_gpus` and `energy`."""
-
+POOL = {
+    "tput_per_gpu": "total_tokens_per_s_per_gpu",
+    "input_tput_per_gpu": "input_tokens_per_s_per_gpu",
+    "output_tput_per_gpu": "output_tokens_per_s_per_gpu",
+}
+POOL_POWERS = {key: key for key in ("joules_per_input_token", "joules_per_output_token")}
+"""Of one pool of GPUs; with prefill and decode roles their denominator depends on the row: `inferencex_gpus`, `energy`."""
 SEEN = (
     "avg_util_pct",
     "avg_mem_used_mb",
@@ -70,6 +66,8 @@ SEEN = (
 """Kept as observed, without a metric."""
 _STATISTIC = re.compile(r"(mean|median|std|min|max|p\d{1,2}(?:\.\d{1,3})?)_(.+)\Z")
 _NAMED = {**RATES, **SHARES, **POWERS}
+_NAMED_POOL = {**_NAMED, **POOL, **POOL_POWERS}
+_POWER_KEYS = frozenset({*POWERS, *POOL_POWERS})
 INTERACTIVITY_NOTE = "interactivity as stated was left out: it is derived from the latencies"
 
 
@@ -78,21 +76,23 @@ class Plan:
     """What to take of rows with one set of keys: (key, address, definition, place)."""
 
     take: tuple[tuple[str, str, str, str], ...]
-    rates_left_out: bool
+    notes: tuple[str, ...]
     power: bool
     seen: tuple[str, ...]
+    expected: bool
 
 
 @lru_cache(maxsize=512)
-def plan(keys: tuple[str, ...], place: str, latency: str) -> Plan:
-    """The plan for rows with these keys at the JSON pointer `place`; `latency` is the definition of their latencies."""
+def plan(keys: tuple[str, ...], place: str, latency: str, pool: bool) -> Plan:
+    """The plan for rows with these keys at the JSON pointer `place`; `latency` is the definition of their latencies,
+    `pool` says that all their per-GPU figures are over one pool of GPUs."""
+    named = _NAMED_POOL if pool else _NAMED
     take = []
-    rates = power = False
+    rates = False
     for key in keys:
         at = f"{place}/{key}"
-        if key in _NAMED:
-            power |= key in POWERS
-            take.append((key, _NAMED[key], POWER if key in POWERS else latency, at))
+        if key in named:
+            take.append((key, named[key], POWER if key in _POWER_KEYS else latency, at))
             continue
         found = _STATISTIC.match(key)
         if found is None:
@@ -104,7 +104,10 @@ def plan(keys: tuple[str, ...], place: str, latency: str) -> Plan:
         name = LATENCIES.get(metric) or TOKENS.get(metric)
         if name is not None:
             take.append((key, f"{name}.{'p50' if statistic == 'median' else statistic}", latency, at))
-    return Plan(tuple(take), rates, power, tuple(key for key in SEEN if key in keys))
+    seen = tuple(key for key in SEEN if key in keys)
+    notes = (INTERACTIVITY_NOTE,) if rates else ()
+    power = not _POWER_KEYS.isdisjoint(keys)
+    return Plan(tuple(take), notes, power, seen, "mean_output_tokens_expected" in keys)
 
 
 _new = Figure.__new__
@@ -153,7 +156,13 @@ def take(row: Mapping[str, object], what: Plan, power_valid: bool = True) -> dic
     for key, address, definition, at in what.take:
         value = row[key]
         if value.__class__ is float and value >= 0:
-            figures[address] = figure(value, definition, at)
+            made = _new(Figure)  # as `figure`, without the call
+            _value(made, value)
+            _definition(made, definition)
+            _at(made, at)
+            _stated(made, None)
+            _how(made, None)
+            figures[address] = made
             continue
         found = number(value, key)
         if found is not None:
@@ -163,13 +172,10 @@ def take(row: Mapping[str, object], what: Plan, power_valid: bool = True) -> dic
     return figures
 
 
-def energy(
-    row: Mapping[str, object], place: str, figures: dict[str, Figure], disaggregated: bool
-) -> str | None:
-    """Joules per input and output token under the id of what they are over; a note where that cannot be told.
-
-    Aggregated rows divide the energy of all GPUs. Disaggregated ones divide that of prefill GPUs by input and that of
-    decode GPUs by output where power was read by role: power of a role / its tokens per GPU then gives the figure.
+def energy(row: Mapping[str, object], place: str, figures: dict[str, Figure]) -> str | None:
+    """Joules per input and output token of a row with roles, under the id of what they are over; a note where that
+    cannot be told. Where power was read by role, the energy of prefill GPUs was divided by input tokens and that of
+    decode GPUs by output tokens: power of a role / its tokens per GPU then gives the figure.
     """
     note = None
     for kind, role in (("input", "prefill"), ("output", "decode")):
@@ -177,26 +183,20 @@ def energy(
         value = number(row.get(key), key)
         if value is None:
             continue
-        address = key
-        if disaggregated:
-            rate = figures.get(f"{kind}_tokens_per_s_per_{role}_gpu")
-            power = figures.get(f"{role}_gpu_power_w.mean")
-            if (
-                rate is not None
-                and power is not None
-                and abs(value * rate.value - power.value) <= 0.02 * power.value
-            ):
-                address = f"{role}_{key}"
-            elif not _whole(value, figures, kind):
-                note = f"{key} was left out: it is not known over which GPUs it is"
-                continue
-        figures[address] = Figure(float(value), POWER, f"{place}/{key}")
+        if _is_of(value, figures, f"{role}_gpu_power_w.mean", f"{kind}_tokens_per_s_per_{role}_gpu"):
+            figures[f"{role}_{key}"] = figure(float(value), POWER, f"{place}/{key}")
+        elif _is_of(value, figures, "gpu_power_w.mean", f"{kind}_tokens_per_s_per_gpu"):
+            figures[key] = figure(float(value), POWER, f"{place}/{key}")
+        else:
+            note = f"{key} was left out: it is not known over which GPUs it is"
     return note
 
 
-def _whole(value: float, figures: Mapping[str, Figure], kind: str) -> bool:
-    """Whether joules per token are those of all GPUs: mean power of a GPU / tokens per GPU."""
-    power, rate = figures.get("gpu_power_w.mean"), figures.get(f"{kind}_tokens_per_s_per_gpu")
+def _is_of(joules: float, figures: Mapping[str, Figure], power: str, rate: str) -> bool:
+    """Whether joules per token are mean power of a GPU / tokens per GPU of the same GPUs."""
+    watts, tokens = figures.get(power), figures.get(rate)
     return (
-        power is not None and rate is not None and abs(value * rate.value - power.value) <= 0.02 * power.value
+        watts is not None
+        and tokens is not None
+        and abs(joules * tokens.value - watts.value) <= 0.02 * watts.value
     )

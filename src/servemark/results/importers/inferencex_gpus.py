@@ -82,35 +82,36 @@ class Split:
     note: str | None = None
 
 
-def split_gpus(  # noqa: PLR0917 - the row's five figures
-    prefill: int | None, decode: int | None, into: float | None, out: float | None, lost: bool, load: Load
+def split_gpus(
+    prefill: int | None, decode: int | None, into: float | None, out: float | None, total: float | None
 ) -> Split:
-    """The split of a disaggregated row. `into`, `out`: input and output tokens/s per GPU as stated; `lost`: the row
-    has no worker counts and the same GPU count on both sides."""
-    total = load.total_per_gpu
+    """What the stated split of a disaggregated row divides. `into`, `out`, `total`: tokens/s per GPU as stated."""
     if not prefill or not decode:
         return Split(prefill, decode, None, None, "GPU counts of the roles are not stated")
     whole = prefill + decode
     if into is None or out is None or not total:
-        deployed = None if lost else whole
-        return Split(
-            prefill, decode, deployed, None, "input or output is absent: the split cannot be checked"
-        )
-    if lost:
-        return _lost(prefill, decode, into, out, load)
+        return Split(prefill, decode, whole, None, "input or output is absent: the split cannot be checked")
     if abs(into + out - total) <= ADDS_UP * total:
         return Split(prefill, decode, whole, False)
     if abs(into * prefill + out * decode - total * whole) <= ADDS_UP * total * whole:
         return Split(prefill, decode, whole, True)
-    return Split(None, None, None, None, f"split unknown: tokens do not add up with {prefill} + {decode} GPUs")
+    return Split(
+        None, None, None, None, f"split unknown: tokens do not add up with {prefill} + {decode} GPUs"
+    )
 
 
-def _lost(prefill: int, decode: int, into: float, out: float, load: Load) -> Split:
-    """The split of a row that states one count on both sides, where exactly one makes tokens add up."""
+def lost_split(
+    prefill: int | None, decode: int | None, into: float | None, out: float | None, load: Load
+) -> Split:
+    """The split of a row that states one count on both sides and no workers, where exactly one makes tokens add up."""
+    if not prefill or not decode or into is None or out is None:
+        return Split(None, None, None, None, "split unknown: the row lacks what would tell it")
     found = _recover(sorted({prefill, prefill + decode}), into, out, load)
     if len(found) != 1:
         why = "no whole numbers make" if not found else "several whole numbers make"
-        return Split(None, None, None, None, f"split unknown (stated {prefill} + {decode}): {why} tokens add up")
+        return Split(
+            None, None, None, None, f"split unknown (stated {prefill} + {decode}): {why} tokens add up"
+        )
     (p, d) = found[0]
     said = f"{into:.6g} x {p} + {out:.6g} x {d} = {load.total_per_gpu or 0:.6g} x {p + d}"
     return Split(p, d, p + d, True, f"split {p} + {d} recovered (stated {prefill} + {decode}): {said}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from servemark.results.importers import inferencex_figures as figures_of
 from servemark.results.importers.inferencex_figures import FieldError, number
-from servemark.results.importers.inferencex_gpus import Load, Split, pool_gpus, split_gpus
+from servemark.results.importers.inferencex_gpus import Load, Split, lost_split, pool_gpus, split_gpus
 from servemark.results.importers.inferencex_names import Problem
 from servemark.results.importers.inferencex_nested import flatten, places
 from servemark.results.importers.inferencex_rows import (
@@ -43,9 +43,7 @@ def map_row(row: dict[str, Any], hints: Mapping[str, str], name: str) -> Point |
         return Problem("results.import_missing", {"field": str(error.args[0])[:60]}, True)
     except (FieldError, CountError) as error:
         return error.problem
-    except (
-        TypeError
-    ) as error:  # a list or an object where a word or a number belongs: no part of a configuration
+    except TypeError as error:  # a list or an object where a word belongs: no part of a configuration
         return Problem("results.import_bad_row", {"problem": str(error)[:200]}, True)
 
 
@@ -68,41 +66,44 @@ def _point(  # noqa: PLR0917 - one row, said in parts
         return Problem("results.import_no_success", {}, True)
     agentic = config.scenario.type == "agentic-coding"
     latency = figures_of.AGENTIC if agentic else figures_of.FIXED
-    plan = figures_of.plan(tuple(metrics), place, latency)
+    plan = figures_of.plan(tuple(metrics), place, latency, not config.disaggregated)
     valid = row.get("power_valid")
-    figures = figures_of.take(metrics, plan, valid is None or bool(valid))
-    notes = list(config.notes)
-    if plan.rates_left_out:
-        notes.append(figures_of.INTERACTIVITY_NOTE)
-    if plan.power and valid is not None and not valid:
-        notes.append("power was left out: the row calls it invalid")
-    total = number(metrics.get("tput_per_gpu"), "tput_per_gpu")
-    if total == 0:
-        return Problem("results.import_no_success", {}, True)
-    load = _load(config, concurrency, figures, total)
+    powered = valid is None or bool(valid)
+    figures = figures_of.take(metrics, plan, powered)
+    notes = config.notes + plan.notes
+    if plan.power and not powered:
+        notes += ("power was left out: the row calls it invalid",)
     if config.disaggregated:
-        deployed, identity, note = _disaggregated(metrics, place, config, load, figures, concurrency, latency)
+        deployed, identity, said = _disaggregated(metrics, place, config, figures, concurrency, latency)
+        left = figures_of.energy(metrics, place, figures) if plan.power and powered else None
+        notes += tuple(note for note in (said, left) if note is not None)
     else:
-        deployed, note = _deployed(config, load)
         identity = config.identity(concurrency)
-        for key, address in _PER_GPU:
-            _add(figures, address, number(metrics.get(key), key), latency, f"{place}/{key}")
-    if note is not None:
-        notes.append(note)
-    if plan.power or "joules_per_output_token" in metrics:
-        left = (
-            figures_of.energy(metrics, place, figures, config.disaggregated)
-            if valid is None or valid
-            else None
-        )
-        notes += [left] if left else []
+        deployed = config.gpus_stated
+        if not (config.own_count or (deployed is not None and deployed == config.tp)):
+            deployed, said = pool_gpus(config.tp, config.ep, deployed, _load(config, concurrency, figures))
+            notes += (said,) if said is not None else ()
+    total = figures.get("total_tokens_per_s_per_gpu")
+    if total is not None and total.value == 0:
+        return Problem("results.import_no_success", {}, True)
     if metrics is not row and not place:
         figures = _placed(figures, row)
+    started = execution(row, hints, name)
+    client: dict[str, object] = {"harness": "aiperf"} if agentic else {}
+    expected: dict[str, object] = {}
+    if plan.expected:
+        expected["output_tokens_mean"] = number(
+            metrics["mean_output_tokens_expected"], "mean_output_tokens_expected"
+        )
+    if bare:
+        return Point(
+            identity, started, figures, ID, VERSION, "complete", requests, None, None, deployed, config.gpus_stated, None,
+            None, (), expected, dict(config.declared), _observed(row, metrics) if plan.seen else {}, client, notes,
+        )  # fmt: skip
     return Point(
-        identity, execution(row, hints, name), figures, ID, VERSION, "complete", requests, None if bare else _duration(row),
-        None, deployed, config.gpus_stated, None if bare else _telemetry(row), None if bare else _memory(row, config),
-        (), _expected(metrics), dict(config.declared), {} if bare and not plan.seen else _observed(row, metrics),
-        {"harness": "aiperf"} if agentic else {}, tuple(notes),
+        identity, started, figures, ID, VERSION, "complete", requests, _duration(row), None, deployed,
+        config.gpus_stated, _telemetry(row), _memory(row, config), (), expected, dict(config.declared),
+        _observed(row, metrics), client, notes,
     )  # fmt: skip
 
 
@@ -115,19 +116,12 @@ def _placed(figures: dict[str, Figure], row: dict[str, Any]) -> dict[str, Figure
     }
 
 
-_PER_GPU = (
-    ("tput_per_gpu", "total_tokens_per_s_per_gpu"),
-    ("input_tput_per_gpu", "input_tokens_per_s_per_gpu"),
-    ("output_tput_per_gpu", "output_tokens_per_s_per_gpu"),
-)
-
-
 def _add(figures: dict[str, Figure], address: str, value: float | None, definition: str, at: str) -> None:
     if value is not None:
         figures[address] = figures_of.figure(float(value), definition, at)
 
 
-def _load(config: Config, concurrency: int, figures: Mapping[str, Figure], total: float | None) -> Load:
+def _load(config: Config, concurrency: int, figures: Mapping[str, Figure]) -> Load:
     """What the closed loop says; nominal lengths for fixed ones, mean lengths of the requests for traces."""
     latency = figures.get("e2el_s.mean") or figures.get("e2el_s.p50")
     scenario = config.scenario
@@ -136,20 +130,19 @@ def _load(config: Config, concurrency: int, figures: Mapping[str, Figure], total
     else:
         into, out = figures.get("input_tokens.mean"), figures.get("output_tokens.mean")
         tokens = into.value + out.value if into is not None and out is not None else None
-    return Load(concurrency, tokens, total, latency.value if latency is not None else None)
-
-
-def _deployed(config: Config, load: Load) -> tuple[int | None, str | None]:
-    if config.own_count:
-        return config.gpus_stated, None
-    return pool_gpus(config.tp, config.ep, config.gpus_stated, load)
+    total = figures.get("total_tokens_per_s_per_gpu")
+    return Load(
+        concurrency,
+        tokens,
+        total.value if total is not None else None,
+        latency.value if latency is not None else None,
+    )
 
 
 def _disaggregated(  # noqa: PLR0917 - as above
     metrics: Mapping[str, Any],
     place: str,
     config: Config,
-    load: Load,
     figures: dict[str, Figure],
     concurrency: int,
     definition: str,
@@ -157,8 +150,14 @@ def _disaggregated(  # noqa: PLR0917 - as above
     """Throughput over all GPUs deployed, and by role under role-named ids; (GPUs, identity, note)."""
     into = number(metrics.get("input_tput_per_gpu"), "input_tput_per_gpu")
     out = number(metrics.get("output_tput_per_gpu"), "output_tput_per_gpu")
-    split = split_gpus(config.prefill_gpus, config.decode_gpus, into, out, config.lost_split, load)
-    _add(figures, "total_tokens_per_s_per_gpu", load.total_per_gpu, definition, f"{place}/tput_per_gpu")
+    total = number(metrics.get("tput_per_gpu"), "tput_per_gpu")
+    _add(figures, "total_tokens_per_s_per_gpu", total, definition, f"{place}/tput_per_gpu")
+    if config.lost_split:
+        split = lost_split(
+            config.prefill_gpus, config.decode_gpus, into, out, _load(config, concurrency, figures)
+        )
+    else:
+        split = split_gpus(config.prefill_gpus, config.decode_gpus, into, out, total)
     for kind, role, value, gpus in (
         ("input", "prefill", into, split.prefill),
         ("output", "decode", out, split.decode),
@@ -231,11 +230,6 @@ def _memory(row: Mapping[str, Any], config: Config) -> Memory | None:
     """Host memory set aside for KV: GB of 10^9 bytes by the format; its scope is not stated. 0 is written for none."""
     value = number(row.get("allocated_cpu_dram_gb"), "allocated_cpu_dram_gb")
     return Memory(allocated_bytes=round(value * GIGABYTE)) if value and config.offload is not None else None
-
-
-def _expected(metrics: Mapping[str, Any]) -> dict[str, object]:
-    value = metrics.get("mean_output_tokens_expected")
-    return {} if value is None else {"output_tokens_mean": value}
 
 
 _SEEN = ("workers", *figures_of.SEEN)
