@@ -25,7 +25,7 @@ HELP = runpy.run_path(str(Path(__file__).with_name("make_given.py")))
 of_rows, of_bytes, mapped = HELP["of_rows"], HELP["of_bytes"], HELP["mapped"]
 
 
-def api_row(**changes: Any) -> dict[str, Any]:
+def api_row(**changes: object) -> dict[str, Any]:
     """One aggregated row: 4 lanes of 1000 + 1000 tokens, 8 GPUs, 100 tok/s/GPU: 800 tok/s, 4 x 2000 / 800 = 10 s each."""
     sides = {
         f"{role}_{key}": value
@@ -42,7 +42,7 @@ def api_row(**changes: Any) -> dict[str, Any]:
     return row | changes
 
 
-def flat_row(**changes: Any) -> dict[str, Any]:
+def flat_row(**changes: object) -> dict[str, Any]:
     """An aggregate of the first version: no image, no spec_decoding, no GPU count."""
     row: dict[str, Any] = {
         "hw": "h100-dgxc_3", "tp": 8, "ep": 8, "dp_attention": "false", "conc": 4, "model": "deepseek-ai/DeepSeek-R1-0528",
@@ -54,8 +54,9 @@ def flat_row(**changes: Any) -> dict[str, Any]:
 
 def only(*rows: object, **hints: str) -> Mapped:
     """The one row of a list."""
-    (found,) = mapped(of_rows(*rows, **hints))
-    return found
+    found: list[Mapped] = mapped(of_rows(*rows, **hints))
+    assert len(found) == 1
+    return found[0]
 
 
 def test_an_api_row() -> None:

@@ -77,7 +77,11 @@ def test_an_open_loop_has_arrivals_and_no_concurrency(folders: list[Path]) -> No
         "servemark-replay-1", "open", None, {"arrivals": "poisson:4"}, 9, 1, None,
         WindowTokens(2.0, 12.0, 10.0, 100, 10), {}, None, (),
     )  # fmt: skip
-    identity = {"kind": "replay", "model": "dsr1", "scenario": {"dataset": "x", "concurrency": 3}}
+    identity: dict[str, object] = {
+        "kind": "replay",
+        "model": "dsr1",
+        "scenario": {"dataset": "x", "concurrency": 3},
+    }
     one = own.point_of(replace(row, replayed=replayed, identity=identity | {"urls": ["http://a"]}))
     two = own.point_of(replace(row, replayed=replayed, identity=identity | {"urls": ["http://b"]}))
     assert (one.identity.concurrency, one.identity.scenario.arrivals) == (None, "poisson:4")
@@ -113,7 +117,7 @@ def test_a_manifest_that_cannot_be_read_costs_only_what_it_says(folders: list[Pa
 def test_each_file_has_one_importer(folders: list[Path]) -> None:
     """Ids are unique and nothing ties."""
     ours = of_file(folders[0] / "result.json")
-    assert [one.id for _, one in surest(importers(), ours)][0] == "servemark"
+    assert next(one.id for _, one in surest(importers(), ours)) == "servemark"
     assert inferencex.detect(ours) == 0
     assert len({one.id for one in importers()}) == len(MODULES)
     assert importer_of("inferencex") is inferencex.IMPORTER and importer_of("nobody") is None

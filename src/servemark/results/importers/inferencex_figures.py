@@ -116,15 +116,17 @@ _value, _definition, _at, _stated, _how = (
 )
 
 
-def figure(value: float, definition: str, at: str) -> Figure:
-    """As `Figure(value, definition, at)` in half the time: a frozen dataclass sets its fields by name, and a row has
+def figure(
+    value: float, definition: str, at: str, stated: float | None = None, how: str | None = None
+) -> Figure:
+    """As `Figure(...)` in half the time: a frozen dataclass sets its fields by name, and a row has
     dozens of figures."""
     made = _new(Figure)
     _value(made, value)
     _definition(made, definition)
     _at(made, at)
-    _stated(made, None)
-    _how(made, None)
+    _stated(made, stated)
+    _how(made, how)
     return made
 
 

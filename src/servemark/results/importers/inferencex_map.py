@@ -78,7 +78,7 @@ def _point(  # noqa: PLR0917 - one row, said in parts
         left = figures_of.energy(metrics, place, figures) if plan.power and powered else None
         notes += tuple(note for note in (said, left) if note is not None)
     else:
-        identity = config.identity(concurrency)
+        identity = config.at(concurrency)
         deployed = config.gpus_stated
         if not (config.own_count or (deployed is not None and deployed == config.tp)):
             deployed, said = pool_gpus(config.tp, config.ep, deployed, _load(config, concurrency, figures))
@@ -139,6 +139,21 @@ def _load(config: Config, concurrency: int, figures: Mapping[str, Figure]) -> Lo
     )
 
 
+_INPUT = (
+    "input_tput_per_gpu",
+    "input_tokens_per_s_per_gpu",
+    "input_tokens_per_s_per_prefill_gpu",
+    "prefill GPUs",
+)
+_OUTPUT = (
+    "output_tput_per_gpu",
+    "output_tokens_per_s_per_gpu",
+    "output_tokens_per_s_per_decode_gpu",
+    "decode GPUs",
+)
+"""(key, address over all GPUs, address over those of the role, their name)"""
+
+
 def _disaggregated(  # noqa: PLR0917 - as above
     metrics: Mapping[str, Any],
     place: str,
@@ -158,25 +173,23 @@ def _disaggregated(  # noqa: PLR0917 - as above
         )
     else:
         split = split_gpus(config.prefill_gpus, config.decode_gpus, into, out, total)
-    for kind, role, value, gpus in (
-        ("input", "prefill", into, split.prefill),
-        ("output", "decode", out, split.decode),
+    for (key, over_all, by_role, gpus_of), value, gpus in (
+        (_INPUT, into, split.prefill),
+        (_OUTPUT, out, split.decode),
     ):
-        at = f"{place}/{kind}_tput_per_gpu"
-        if split.by_role is False:
-            _add(figures, f"{kind}_tokens_per_s_per_gpu", value, definition, at)
-            continue
         if value is None:
             continue
-        figures[f"{kind}_tokens_per_s_per_{role}_gpu"] = figures_of.figure(float(value), definition, at)
+        at = f"{place}/{key}"
+        if split.by_role is False:
+            figures[over_all] = figures_of.figure(float(value), definition, at)
+            continue
+        figures[by_role] = figures_of.figure(float(value), definition, at)
         if split.by_role and gpus and split.deployed:
-            how = f"{value:.9g} x {gpus} {role} GPUs / {split.deployed} GPUs deployed"
-            figures[f"{kind}_tokens_per_s_per_gpu"] = Figure(
-                value * gpus / split.deployed, definition, at, value, how
-            )
+            how = f"{value:.9g} x {gpus} {gpus_of} / {split.deployed} GPUs deployed"
+            figures[over_all] = figures_of.figure(value * gpus / split.deployed, definition, at, value, how)
     if config.lost_split:
         return split.deployed, _recovered(config, split, concurrency), split.note
-    return split.deployed, config.identity(concurrency), split.note
+    return split.deployed, config.at(concurrency), split.note
 
 
 def _recovered(config: Config, split: Split, concurrency: int) -> PointIdentity:
@@ -280,6 +293,6 @@ def _evaluation(  # noqa: PLR0917 - as above
     if not figures:
         return Problem("results.import_missing", {"field": "em_strict"}, True)
     return Point(
-        config.identity(concurrency), execution(row, hints, name), figures, ID, VERSION,
+        config.at(concurrency), execution(row, hints, name), figures, ID, VERSION,
         gpus_stated=config.gpus_stated, evals=tuple(evals), declared=dict(config.declared), notes=config.notes,
     )  # fmt: skip

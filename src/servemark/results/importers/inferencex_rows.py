@@ -20,6 +20,8 @@ _DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})\Z")
 _RUN = re.compile(r"/runs/(\d+)(?:/attempts/(\d+))?")
 _ATTEMPT = re.compile(r"attempt[-_ ]?(\d{1,4})")
 MAX_COUNT = 10**6
+KNOWN = 256
+"""Concurrencies of one configuration that are remembered; a real sweep has a dozen."""
 
 
 class Stated(NamedTuple):
@@ -84,6 +86,17 @@ class Config:
     own_count: bool
     """True where the count of GPUs is the row's own and not made of tp and ep."""
     notes: tuple[str, ...] = field(default=())
+    known: dict[int, PointIdentity] = field(default_factory=dict, compare=False, repr=False)
+    """Identities by concurrency: the points of many runs share one."""
+
+    def at(self, concurrency: int) -> PointIdentity:
+        """The identity at one concurrency, made once."""
+        found = self.known.get(concurrency)
+        if found is None:
+            if len(self.known) >= KNOWN:
+                self.known.clear()
+            found = self.known[concurrency] = self.identity(concurrency)
+        return found
 
     def identity(
         self,
