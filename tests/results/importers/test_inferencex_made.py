@@ -88,6 +88,12 @@ def test_the_first_flat_version_lets_the_loop_decide() -> None:
         assert any(note.startswith("GPU count unknown") for note in point.notes)
 
 
+def test_a_gpu_count_that_a_row_lacks_can_be_said() -> None:
+    """`--set gpus=16` is the user's own word; gates may doubt it."""
+    point = only(flat_row(), gpus="16").point
+    assert point is not None and (point.gpus_stated, point.gpus_deployed) == (16, 16)
+
+
 def test_the_june_agentic_version() -> None:
     """Flat, without medians; p90_intvty is its fast tail and is not taken; trace lengths come from the row."""
     row = flat_row(
