@@ -71,7 +71,7 @@ class Scenario:
     rules where the source tells it. Points of unlike scenarios are not comparable."""
 
     type: str
-    """`fixed-seq-len`, `agentic-coding`, `trace`, `random`, `eval` (scores without load; `dataset` is the task), `unknown`."""
+    """`fixed-seq-len`, `agentic-coding`, `trace`, `random`, `unknown`; `eval`: scores alone, `dataset` is the task."""
     isl: int | None = None
     osl: int | None = None
     range_ratio: float | None = None

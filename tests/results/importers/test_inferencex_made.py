@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import math
+import random
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from servemark.results.importers.inferencex import detect, read
 from servemark.results.importers.inferencex_gpus import Load, lost_split
 from servemark.results.importers.inferencex_names import hardware_id, model_id
 from servemark.results.importers.json_rows import WINDOW_BYTES, list_elements
-from servemark.results.point import Mapped
+from servemark.results.point import Mapped, point_json
 
 HELP = runpy.run_path(str(Path(__file__).with_name("make_given.py")))
 of_rows, of_bytes, mapped = HELP["of_rows"], HELP["of_bytes"], HELP["mapped"]
@@ -363,6 +365,43 @@ def test_one_endless_row_is_refused() -> None:
     with pytest.raises(ServemarkError) as caught:
         list(read(given))
     assert caught.value.key == "results.import_row_too_large"
+
+
+VALUES: tuple[object, ...] = (
+    None, 0, -1, 1.5, 1e308, 5e-324, 2**63, True, "", "x", "true", "1", "a/b", "0" * 50, [], {}, [1], {"a": 1}, [{}],
+    10**6 + 1,
+)  # fmt: skip
+
+
+def spoilt(value: object, rng: random.Random) -> object:
+    """A copy with some parts missing or of another kind."""
+    if isinstance(value, list):
+        return [spoilt(each, rng) for each in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: each for key, each in value.items() if rng.random() > 0.04}
+    return {
+        key: rng.choice(VALUES) if rng.random() < 0.05 else spoilt(each, rng) for key, each in kept.items()
+    }
+
+
+def test_no_row_whatever_is_in_it_gives_a_traceback() -> None:
+    """Every row has a status, and every point of them can be written, with figures that are finite and not negative."""
+    rng = random.Random(1)
+    nested = flat_row(
+        request_metrics={"latency": {"ttft": {"p90": 1.0}}, "throughput": {"per_gpu": {"total_tput_tps": 5.0}}},
+        server_metrics={"cache": {"gpu_cache_hit_rate": 0.5}}, dataset={"hf_dataset_name": "x"},
+        request_accounting={"records_error_dropped": 0}, num_gpus=8, power_audit={"observed_gpu_count": 8},
+    )  # fmt: skip
+    split = api_row(disagg=True, framework="dynamo-trt", workers=[{"role": "prefill", "num_gpus": 8}])
+    kinds = [api_row(), flat_row(), nested, split, flat_row(task="gsm8k", em_strict=0.9, n_eff=100)]
+    rows = mapped(of_rows(*(spoilt(rng.choice(kinds), rng) for _ in range(2000))))
+    assert len(rows) == 2000 and {row.status for row in rows} == {"mapped", "unmapped", "invalid"}
+    for row in rows:
+        assert (row.point is None) == bool(row.reason)
+        if row.point is not None:
+            assert point_json(row.point)
+            assert all(0 <= figure.value < math.inf for figure in row.point.figures.values())
 
 
 def test_names() -> None:

@@ -89,7 +89,7 @@ def _mapped(row: dict[str, Any], number: int, raw: bytes | None, given: Given) -
 
 def _kind(row: dict[str, Any]) -> str | None:
     """Which file without results a row is of; None for a row of results."""
-    if "metrics" in row or "hw" in row:
+    if "metrics" in row or "hw" in row or "conc" in row:
         return None
     return next((kind for kind, wanted in _OTHER_KEYS.items() if wanted <= row.keys()), None)
 

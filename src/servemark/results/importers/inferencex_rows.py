@@ -154,9 +154,10 @@ def flat_configuration(row: Mapping[str, object], hints: Mapping[str, str]) -> C
     )  # fmt: skip
     roles = _ROLE_FIELDS(_Absent(row)) if split else (tp, ep, dpa, None, None) * 2
     rest = (
-        get("num_gpus") or _whole_hint(hints, "gpus"), get("pp"), get("dcp_size"), get("pcp_size"), get("isl") or _whole_hint(hints, "isl"),
-        get("osl") or _whole_hint(hints, "osl"), get("scenario_type"), get("image"), get("recipe_fingerprint"),
-        get("kv_offloading"), get("kv_offload_backend"), data.get("hf_dataset_name"), data.get("loader"), get("task"),
+        get("num_gpus") or _whole_hint(hints, "gpus"), get("pp"), get("dcp_size"), get("pcp_size"),
+        get("isl") or _whole_hint(hints, "isl"), get("osl") or _whole_hint(hints, "osl"), get("scenario_type"),
+        get("image"), get("recipe_fingerprint"), get("kv_offloading"), get("kv_offload_backend"),
+        data.get("hf_dataset_name"), data.get("loader"), get("task"),
     )  # fmt: skip
     return configuration(Stated._make((*said, *roles, *rest)))
 
