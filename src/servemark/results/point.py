@@ -71,7 +71,7 @@ class Scenario:
     rules where the source tells it. Points of unlike scenarios are not comparable."""
 
     type: str
-    """`fixed-seq-len`, `agentic-coding`, `trace`, `random`, `unknown`."""
+    """`fixed-seq-len`, `agentic-coding`, `trace`, `random`, `unknown`; `eval`: scores alone, `dataset` is the task."""
     isl: int | None = None
     osl: int | None = None
     range_ratio: float | None = None
@@ -200,7 +200,7 @@ class Point:
     execution: Execution
     figures: dict[str, Figure]
     source: str
-    """The importer that made it: `servemark`, `inferencex-api`, `vllm-bench`, ..."""
+    """The importer that made it: `servemark`, `inferencex`, `vllm-bench`, ..."""
     mapping_version: int
     status: Status = "complete"
     requests: Requests = Requests()
