@@ -7,9 +7,18 @@ import math
 from dataclasses import replace
 
 import pytest
+from tests.results.importers.given_files import (
+    HINTS,
+    SAMPLES,
+    SHARED,
+    explained,
+    given,
+    only_point,
+    sample,
+    survives,
+)
 
 from servemark.results.importers.vllm_bench import IMPORTER
-from tests.results.importers.given import HINTS, SAMPLES, SHARED, explained, given, only_point, sample, survives
 
 
 def test_sample_equals_its_console() -> None:
@@ -24,10 +33,14 @@ def test_sample_equals_its_console() -> None:
     for shown, metric in names.items():
         for word, statistic in {"Mean": "mean", "P50": "p50", "P90": "p90", "P99": "p99"}.items():
             found = point.value(f"{metric}.{statistic}")
-            assert found is not None and math.isclose(1e3 * found, printed[f"{word} {shown} (ms)"], abs_tol=0.00501)
+            assert found is not None and math.isclose(
+                1e3 * found, printed[f"{word} {shown} (ms)"], abs_tol=0.00501
+            )
     assert point.requests.ok == printed["Successful requests"] and point.requests.planned == 8
     assert point.figures["output_tokens_total"].value == printed["Total generated tokens"]
-    assert point.value("total_tokens_per_s") == pytest.approx(printed["Total token throughput (tok/s)"], abs=0.006)
+    assert point.value("total_tokens_per_s") == pytest.approx(
+        printed["Total token throughput (tok/s)"], abs=0.006
+    )
     assert point.identity.concurrency == 4 and point.identity.scenario.arrivals is None
     assert point.status == "complete" and point.figures["ttft_s.p90"].definition == "vllm-bench"
 
@@ -59,7 +72,11 @@ def test_gpus_from_the_user_give_rates_per_gpu() -> None:
     one = sample("vllm_bench/result.json", {**HINTS, "gpus": "4"})
     point = only_point(IMPORTER, one)
     whole = point.value("output_tokens_per_s")
-    assert whole is not None and point.value("output_tokens_per_s_per_gpu") == whole / 4 and point.gpus_deployed == 4
+    assert (
+        whole is not None
+        and point.value("output_tokens_per_s_per_gpu") == whole / 4
+        and point.gpus_deployed == 4
+    )
     (row,) = IMPORTER.read(replace(one, hints={**HINTS, "gpus": "four"}))
     assert explained(row) == "results.import_not_a_number"
 
@@ -95,7 +112,7 @@ def test_a_million_requests_fit() -> None:
     """10^6 TTFTs are read; 10^6 ITL lists are passed over and not kept."""
     row = json.loads((SAMPLES / "vllm_bench" / "result.json").read_bytes())
     head = json.dumps(row).encode()[:-1]
-    many = b'0.5,' * 999_999 + b"0.5"
+    many = b"0.5," * 999_999 + b"0.5"
     data = head + b', "ttfts": [' + many + b'], "itls": [' + b"[0.01,0.02]," * 999_999 + b"[]]}"
     (found,) = IMPORTER.read(given(data, hints=HINTS))
     assert found.point is not None and found.point.value("ttft_s.n") == 1_000_000
@@ -111,7 +128,9 @@ def test_open_loop_names_its_arrivals() -> None:
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize(("folder", "count", "milliseconds"), [("token-position-slo", 169, False), ("repeat-runs-h200", 88, True)])
+@pytest.mark.parametrize(
+    ("folder", "count", "milliseconds"), [("token-position-slo", 169, False), ("repeat-runs-h200", 88, True)]
+)
 def test_real_files(folder: str, count: int, milliseconds: bool) -> None:
     """Every real row maps; seconds stay seconds; output tokens / duration is the stated rate."""
     path = SHARED / folder / "merged.json"
@@ -126,7 +145,9 @@ def test_real_files(folder: str, count: int, milliseconds: bool) -> None:
         point = row.point
         assert point is not None and point.duration_s == source["duration"]
         key = "p99_ttft_ms" if milliseconds else "p99_ttft"
-        assert point.value("ttft_s.p99") == pytest.approx(source[key] / (1e3 if milliseconds else 1), rel=1e-12)
+        assert point.value("ttft_s.p99") == pytest.approx(
+            source[key] / (1e3 if milliseconds else 1), rel=1e-12
+        )
         tokens, rate = point.value("output_tokens_total"), point.value("output_tokens_per_s")
         assert tokens is not None and rate == pytest.approx(tokens / source["duration"], rel=1e-6)
         assert (point.value("e2el_s.p99") or 0) < source["duration"]

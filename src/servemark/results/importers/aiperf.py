@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import BinaryIO
 
 from servemark.results.importers.base import Given, Importer
 from servemark.results.importers.bench_serving import head_has, read_rows
-from servemark.results.importers.mapping import Draft, RowError, part, rows_of, whole, words
+from servemark.results.importers.mapping import Draft, RowError, number, part, rows_of, whole, words
 from servemark.results.point import Mapped, Requests, Scenario
 
 VERSION = 1
@@ -152,6 +153,19 @@ def count_records(stream: BinaryIO) -> tuple[Counter[str], int]:
     return counted, damaged
 
 
+def _span_s(row: Mapping[str, object]) -> float | None:
+    """Seconds from start to end, local moments without a zone: what AIPerf's rates are over. `benchmark_duration` is
+    shorter, from the first request's start to the last one's end; it serves where the moments are absent."""
+    try:
+        begin, end = (datetime.fromisoformat(str(row.get(name))) for name in ("start_time", "end_time"))
+        return number((end - begin).total_seconds(), "/end_time")
+    except (ValueError, TypeError):
+        stats = part(row, "benchmark_duration")
+        at = "/benchmark_duration"
+        found = number(stats.get("avg"), f"{at}/avg")
+        return None if found is None else found * _scale(stats.get("unit"), "time", f"{at}/unit")
+
+
 def _fill(draft: Draft, row: dict[str, object]) -> None:
     if not isinstance(row.get("request_latency"), dict) and not isinstance(row.get("request_count"), dict):
         raise RowError("results.import_wrong_shape", missing="request_latency, request_count")
@@ -162,8 +176,7 @@ def _fill(draft: Draft, row: dict[str, object]) -> None:
     planned = _load(draft, row)
     _figures(draft, row)
     _outcomes(draft, row, planned)
-    window = draft.figures.get("window_s")
-    draft.duration_s = window.value if window else None
+    draft.duration_s = _span_s(row)
     draft.run = words(row.get("benchmark_id")) or words(part(row, "run_info").get("benchmark_id"))
     draft.complete = not row.get("was_cancelled") and row.get("is_complete", True) is not False
     zoned = [words(row.get(name)) for name in ("start_time", "end_time")]

@@ -23,6 +23,8 @@ MAX_DEPTH = 64
 """No known format nests deeper than 20."""
 MAX_DIGITS = 400
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["{}\[\]]', re.S)
+_FLAT = re.compile(rb"(?:\s*+\[[-+0-9.eE,\s]*+\]\s*+,?)++")
+"""Many lists of numbers at once, where they are skipped."""
 _NAMED = re.compile(rb"\s*:")
 _SPACE = b" \t\r\n"
 _OPEN, _CLOSE = b"{[", b"}]"
@@ -98,11 +100,10 @@ def json_values(stream: BinaryIO, name: str, drop: frozenset[bytes] = frozenset(
         more = stream.read(CHUNK)
         ended = not more
         buffer = rest + more
-        if not begun:
-            buffer = buffer.removeprefix(b"\xef\xbb\xbf")
-            begun = bool(buffer.strip())
+        buffer = buffer if begun else buffer.removeprefix(b"\xef\xbb\xbf")
+        begun = begun or bool(buffer.strip())
         position = 0
-        for token in _TOKEN.finditer(buffer):
+        while token := _TOKEN.search(buffer, position):
             text = token.group()
             if text == b'"' or (text[:1] == b'"' and not ended and len(buffer) - token.end() < 64):
                 break  # cut by the chunk's end, or what follows (a colon?) is not yet here
@@ -114,6 +115,8 @@ def json_values(stream: BinaryIO, name: str, drop: frozenset[bytes] = frozenset(
                 scan.drop_next = bool(named) and text[1:-1] in drop and scan.stack[-1:] == b"{"
             elif text in _OPEN:
                 scan.open(text)
+                if scan.skip_to is not None and (flat := _FLAT.match(buffer, position)):
+                    position = flat.end()
             elif (value := scan.close(text)) is not None:
                 yield value
         rest = buffer[position:]

@@ -243,7 +243,7 @@ def _fill(draft: Draft, row: dict[str, object]) -> None:
     if not version.startswith("0.2"):
         raise RowError("results.import_other_version", found=version[:20], known="0.2")
     if not part(row, "results", "request_performance", "aggregate"):
-        raise RowError("results.import_wrong_shape", missing="results.request_performance.aggregate")
+        raise RowError("results.import_wrong_shape", missing="results/request_performance/aggregate")
     tool = _load(draft, row)
     draft.definition = f"llmd-0.2:{tool}"
     _stack(draft, row)

@@ -75,7 +75,16 @@ def refused(importer: Importer, one: Given) -> str:
 def survives(importer: Importer, data: bytes) -> None:
     """Damage of every common kind gives a message: cut anywhere, wrong shapes, nesting, other bytes."""
     cuts = sorted({0, 1, len(data) // 7, len(data) // 3, len(data) // 2, len(data) - 2})
-    wrong = [b"[" * 1_000_000, b'{"a":' * 500_000, b"\x00\xff" * 100, b"[1, 2]", b'"text"', b"{}", b"[[]]", b"null"]
+    wrong = [
+        b"[" * 1_000_000,
+        b'{"a":' * 500_000,
+        b"\x00\xff" * 100,
+        b"[1, 2]",
+        b'"text"',
+        b"{}",
+        b"[[]]",
+        b"null",
+    ]
     for damaged in [*(data[:cut] for cut in cuts), *wrong]:
         one = given(damaged, hints=HINTS)
         try:
