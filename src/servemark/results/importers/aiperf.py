@@ -9,11 +9,12 @@ asked for. Fields: AIPerf 0.13.0 (schema 1.4), fork 1.0.12, as their own output 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import BinaryIO
+
+import msgspec
 
 from servemark.results.importers.base import Given, Importer
 from servemark.results.importers.bench_serving import head_has, read_rows
@@ -129,27 +130,39 @@ def _outcomes(draft: Draft, row: Mapping[str, object], planned: int | None) -> N
     draft.requests = Requests(planned=planned, ok=ok, error=failed, cancelled=cancelled)
 
 
+class _About(msgspec.Struct):
+    """The part of a record that says how it ended."""
+
+    benchmark_phase: str | None = None
+    was_cancelled: bool | None = None
+
+
+class _Record(msgspec.Struct):
+    """One line of the raw file; everything else in it is passed over."""
+
+    metadata: _About
+    error: object = None
+
+
 def count_records(stream: BinaryIO) -> tuple[Counter[str], int]:
     """Profiling records of a raw file by outcome, warm-up apart, and lines that are no record. Bounded by a line."""
     counted: Counter[str] = Counter({"ok": 0, "error": 0, "cancelled": 0, "warmup": 0})
     damaged = 0
+    decode = msgspec.json.Decoder(_Record).decode
     while line := stream.readline(MAX_LINE):
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
+            record = decode(line)
+        except (msgspec.DecodeError, RecursionError):
             damaged += 1
             continue
-        about = part(record, "metadata")
-        if not about:
-            damaged += 1
-        elif about.get("benchmark_phase") != "profiling":
+        if record.metadata.benchmark_phase != "profiling":
             counted["warmup"] += 1
-        elif about.get("was_cancelled"):
+        elif record.metadata.was_cancelled:
             counted["cancelled"] += 1
         else:
-            counted["error" if record.get("error") else "ok"] += 1
+            counted["error" if record.error else "ok"] += 1
     return counted, damaged
 
 
@@ -197,3 +210,17 @@ def _read(given: Given) -> Iterator[Mapped]:
 
 
 IMPORTER = Importer("aiperf", VERSION, "AIPerf and AgentX", _detect, _read)
+
+
+def _detect_raw(given: Given) -> float:
+    return 0.9 if head_has(given, "benchmark_phase", "x_request_id") else 0.0
+
+
+def _read_raw(given: Given) -> Iterator[Mapped]:
+    with given.open() as stream:
+        counted, damaged = count_records(stream)
+    values: dict[str, object] = {"records": sum(counted.values()), "damaged": damaged}
+    yield Mapped(0, "unmapped", None, None, "results.import_records", values)
+
+
+RAW_IMPORTER = Importer("aiperf-records", VERSION, "AIPerf per-request records", _detect_raw, _read_raw)

@@ -136,3 +136,18 @@ def _read(given: Given) -> Iterator[Mapped]:
 
 
 IMPORTER = Importer("lm-eval", VERSION, "lm-evaluation-harness", _detect, _read)
+
+
+def _detect_samples(given: Given) -> float:
+    return 0.9 if head_has(given, "doc_id", "doc_hash", "resps") else 0.0
+
+
+def _read_samples(given: Given) -> Iterator[Mapped]:
+    with given.open() as stream:
+        counted = count_samples(stream)
+    damaged = counted.pop("damaged", 0)
+    values: dict[str, object] = {"records": sum(counted.values()), "damaged": damaged}
+    yield Mapped(0, "unmapped", None, None, "results.import_records", values)
+
+
+SAMPLES_IMPORTER = Importer("lm-eval-samples", VERSION, "lm-eval samples", _detect_samples, _read_samples)
