@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from functools import lru_cache
 
 from servemark.results.importers.base import Given
-from servemark.results.importers.json_values import json_values, parse_object
+from servemark.results.importers.json_values import json_objects
 from servemark.results.importers.mapping import (
     STATISTICS,
     Draft,
@@ -29,10 +29,22 @@ DROPPED = frozenset((b"itls", b"generated_texts", b"start_times", b"cached_token
 """Per-token and per-text lists: thousands of times the size of the figures, and no figure is made of them."""
 MAX_METADATA = 50
 _STATISTIC = re.compile(r"(mean|median|std|p[0-9.]+)_(ttft|tpot|itl|e2el|e2e_latency)(_ms)?")
+_DATE = re.compile(r"(20[0-9]{2})(0[1-9]|1[0-2])([0-2][0-9]|3[01])-")
 _METRICS = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "itl_s", "e2el": "e2el_s", "e2e_latency": "e2el_s"}
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "sglang-native": "sglang", "sglang-oai": "sglang",
            "sglang-oai-chat": "sglang", "trt": "tensorrt-llm", "tensorrt-llm": "tensorrt-llm"}  # fmt: skip
 """The client's `--backend` where it names an engine; `openai` and the like name a protocol only."""
+
+
+@lru_cache(maxsize=512)
+def _named(key: str) -> tuple[str | None, float] | None:
+    """Address and scale of a key; no address for a statistic that none names, None for a key of another kind."""
+    match = _STATISTIC.fullmatch(key)
+    if match is None:
+        return None
+    statistic, metric, milliseconds = match.groups()
+    ours = STATISTICS.get(statistic)
+    return f"{_METRICS[metric]}.{ours}" if ours else None, 1e-3 if milliseconds else 1.0
 
 
 def latencies(draft: Draft, row: Mapping[str, object]) -> None:
@@ -41,23 +53,19 @@ def latencies(draft: Draft, row: Mapping[str, object]) -> None:
     The unit is the key's own definition: `_ms` for milliseconds, none for seconds. Raises RowError where both stand.
     """
     left_out = []
-    units: set[bool] = set()
+    units: set[float] = set()
     for key, value in row.items():
-        match = _STATISTIC.fullmatch(key)
-        if match is None:
+        named = _named(key)
+        if named is None:
             continue
-        statistic, metric, milliseconds = match.groups()
-        ours = STATISTICS.get(statistic)
-        if ours is None:
+        address, scale = named
+        if address is None:
             left_out.append(key)
             continue
-        units.add(milliseconds is not None)
-        address = f"{_METRICS[metric]}.{ours}"
-        if statistic == "median" and address in draft.figures:
+        units.add(scale)
+        if address in draft.figures and key.startswith("median_"):
             continue  # p50 stands already
-        draft.add(
-            address, value, f"/{key}", 1e-3 if milliseconds else 1.0, "ms / 1000" if milliseconds else None
-        )
+        draft.add(address, value, f"/{key}", scale, "ms / 1000" if scale != 1.0 else None)
     if len(units) > 1:
         raise RowError("results.import_two_units")
     if left_out:
@@ -113,7 +121,7 @@ def metadata(draft: Draft, row: Mapping[str, object], known: frozenset[str]) -> 
     other = {
         key[:80]: value[:300] if isinstance(value, str) else value
         for key, value in row.items()
-        if key not in known and not _STATISTIC.fullmatch(key) and isinstance(value, str | int | float | bool)
+        if key not in known and _named(key) is None and isinstance(value, str | int | float | bool)
     }
     if other:
         draft.declared["metadata"] = dict(list(other.items())[:MAX_METADATA])
@@ -121,12 +129,8 @@ def metadata(draft: Draft, row: Mapping[str, object], known: frozenset[str]) -> 
 
 def dated(text: object) -> str | None:
     """`20260213-135636` in the client's local time, whose zone is not said: the date alone."""
-    try:
-        return (
-            datetime.strptime(str(text)[:8], "%Y%m%d").strftime("%Y-%m-%d") if isinstance(text, str) else None
-        )
-    except ValueError:
-        return None
+    match = _DATE.match(text) if isinstance(text, str) else None
+    return "-".join(match.groups()) if match else None
 
 
 def span(draft: Draft, row: Mapping[str, object]) -> None:
@@ -139,15 +143,14 @@ def span(draft: Draft, row: Mapping[str, object]) -> None:
 def read_rows(given: Given, fill: Callable[[Draft, dict[str, object]], None], empty: Callable[[], Draft],
               drop: frozenset[bytes] = DROPPED) -> Iterator[Mapped]:  # fmt: skip
     """Every object of the file through `fill`; a row that is wrong becomes `invalid` and the next one goes on."""
-    with given.open() as stream:
-        for ordinal, data in enumerate(json_values(stream, given.name, drop)):
-            draft = empty()
-            draft.ordinal, draft.raw = ordinal, data
-            try:
-                fill(draft, parse_object(data, given.name))
-                yield draft.mapped()
-            except RowError as error:
-                yield draft.failed(error)
+    for ordinal, (data, value) in enumerate(json_objects(given, drop)):
+        draft = empty()
+        draft.ordinal, draft.raw = ordinal, data
+        try:
+            fill(draft, value)
+            yield draft.mapped()
+        except RowError as error:
+            yield draft.failed(error)
 
 
 def head_has(given: Given, *names: str) -> bool:

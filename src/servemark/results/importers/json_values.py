@@ -10,10 +10,12 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import BinaryIO
 
 from servemark.base.errors import ServemarkError
 from servemark.results.errors import bad_file
+from servemark.results.importers.base import Given
 
 CHUNK = 1 << 20
 MAX_VALUE_BYTES = 64 << 20
@@ -22,6 +24,11 @@ MAX_STRING_BYTES = 4 << 20
 MAX_DEPTH = 64
 """No known format nests deeper than 20."""
 MAX_DIGITS = 400
+FAST_BYTES = 64 << 20
+_DECODE = json.JSONDecoder().raw_decode
+_BEGIN = re.compile(r"[ \t\r\n]*(\[?)[ \t\r\n]*")
+_BETWEEN = re.compile(r"[ \t\r\n]*(,?)[ \t\r\n]*")
+_END = re.compile(r"\][ \t\r\n]*\Z")
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["{}\[\]]', re.S)
 _FLAT = re.compile(rb"(?:\s*+\[[-+0-9.eE,\s]*+\]\s*+,?)++")
 """Many lists of numbers at once, where they are skipped."""
@@ -131,6 +138,55 @@ def json_values(stream: BinaryIO, name: str, drop: frozenset[bytes] = frozenset(
         raise bad_file("import_cut", name)
     if scan.rows_at is None:
         raise bad_file("import_not_json", name, reason="no object in it")
+
+
+def json_objects(
+    given: Given, drop: frozenset[bytes] = frozenset()
+) -> Iterator[tuple[bytes, dict[str, object]]]:
+    """Each object of the file as (its bytes without the dropped detail, its value), in order.
+
+    A small file without such detail goes through the C parser; from the first thing that it does not take, and for every
+    other file, `json_values` goes on, so that errors are the same."""
+    done = 0
+    with given.open() as stream:
+        rest = stream
+        if given.size <= FAST_BYTES:
+            data = stream.read(FAST_BYTES + 1)
+            rest = BytesIO(data)
+            if not any(b'"' + key + b'"' in data for key in drop):
+                for one in _fast(data):
+                    if one is None:
+                        return
+                    yield one
+                    done += 1
+        for ordinal, value in enumerate(json_values(rest, given.name, drop)):
+            if ordinal >= done:
+                yield value, parse_object(value, given.name)
+
+
+def _fast(data: bytes) -> Iterator[tuple[bytes, dict[str, object]] | None]:
+    """Objects until something else comes; None after the last one of a file that was read to its end."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return
+    match = _BEGIN.match(text)
+    array, place = match[1] == "[" if match else False, match.end() if match else 0
+    seen = False
+    while text[place : place + 1] == "{":
+        try:
+            value, end = _DECODE(text, place)
+        except (ValueError, RecursionError):
+            return
+        yield text[place:end].encode(), value
+        seen = True
+        after = _BETWEEN.match(text, end)
+        place = after.end() if after else end
+        comma = bool(after and after[1])
+        if comma != (array and text[place : place + 1] == "{"):
+            break
+    if seen and (_END.match(text, place) if array else place == len(text)):
+        yield None
 
 
 def parse_object(data: bytes, name: str) -> dict[str, object]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from servemark.results.errors import bad_file
 from servemark.results.importers.base import Given, Importer
-from servemark.results.importers.json_values import json_values, parse_object
+from servemark.results.importers.json_values import json_objects
 from servemark.results.importers.mapping import Draft, RowError, number, part, rows_of, utc, whole, words
 from servemark.results.point import (
     Execution,
@@ -80,9 +80,7 @@ def _detect(given: Given) -> float:
 
 def _documents(given: Given) -> Iterator[tuple[bytes, dict[str, object]]]:
     if given.head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
-        with given.open() as stream:
-            for data in json_values(stream, given.name):
-                yield data, parse_object(data, given.name)
+        yield from json_objects(given)
         return
     from servemark.catalog.yaml_nodes import errors_of, parse_yaml, problems_error  # noqa: PLC0415 - YAML only
 

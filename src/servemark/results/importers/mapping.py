@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from servemark.results.importers.base import Given
 from servemark.results.point import (
@@ -51,6 +52,8 @@ def number(value: object, at: str) -> float | None:
     """A finite number at or above 0; None where the source says null. Raises RowError for anything else."""
     if value is None:
         return None
+    if value.__class__ is float and 0 <= value <= MAX_NUMBER:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RowError("results.import_not_a_number", field=at, value=str(value)[:60])
     if not math.isfinite(value) or value > MAX_NUMBER:
@@ -249,4 +252,9 @@ def precision(reported: str | None) -> Precision:
 
 def file_run(given: Given) -> str:
     """A run of its own for a file that names none: the same bytes give the same run."""
-    return "file-" + hashlib.sha256(given.head + str(given.size).encode()).hexdigest()[:16]
+    return _head_run(given.head, given.size)
+
+
+@lru_cache(maxsize=4)  # every row of a file asks
+def _head_run(head: bytes, size: int) -> str:
+    return "file-" + hashlib.sha256(head + str(size).encode()).hexdigest()[:16]

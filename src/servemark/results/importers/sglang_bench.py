@@ -2,7 +2,7 @@
 
 TPOT and percentiles as in vLLM's; ITL is a chunk's gap shared out over the tokens in it, so it is per token. The file
 names no model: it is read from `server_info` where the server gave it, else it must be said.
-Fields: SGLang 0.5.23, `sglang/benchmark/serving.py`.
+Fields: SGLang 0.5.23, as its own output shows them.
 """
 
 from __future__ import annotations
