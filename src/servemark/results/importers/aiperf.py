@@ -90,15 +90,20 @@ def _load(draft: Draft, row: Mapping[str, object]) -> int | None:
         phase.get("concurrency", loadgen.get("concurrency")), "/input_config/phases/concurrency"
     )
     rate = phase.get("rate", loadgen.get("request_rate"))
-    isl, osl = (part(data, "prompts", side).get("mean") for side in ("isl", "osl"))
-    fixed = not any(part(data, "prompts", side).get("stddev") for side in ("isl", "osl"))
     synthetic = data.get("type") == "synthetic"
+    fixed = synthetic and not any(part(data, "prompts", side).get("stddev") for side in ("isl", "osl"))
+    at = "/input_config/datasets/prompts"
+    isl, osl = (
+        number(part(data, "prompts", side).get("mean"), f"{at}/{side}/mean") if fixed else None
+        for side in ("isl", "osl")
+    )
+    pace = number(rate, "/input_config/phases/rate")
     draft.scenario = Scenario(
         "random" if synthetic else words(data.get("type")) or "unknown",
-        isl=int(isl) if synthetic and isinstance(isl, int | float) and fixed else None,
-        osl=int(osl) if synthetic and isinstance(osl, int | float) and fixed else None,
+        isl=None if isl is None else int(isl),
+        osl=None if osl is None else int(osl),
         dataset=words(data.get("name")) if not synthetic else None,
-        arrivals=f"{phase.get('type')}:{rate:g}" if isinstance(rate, int | float) and rate else None,
+        arrivals=f"{words(phase.get('type')) or 'rate'}:{pace:g}" if pace else None,
     )
     models = rows_of(part(config, "models").get("items"))
     first = models[0] if models else (rows_of(part(config, "endpoint").get("model_names")) or [None])[0]
@@ -199,7 +204,7 @@ def _fill(draft: Draft, row: dict[str, object]) -> None:
         draft.scenario = Scenario(
             "agentic-coding", dataset=draft.scenario.dataset, rules=words(about["scenario"])
         )
-        draft.declared["submission_valid"] = about.get("submission_valid")
+        draft.declared["submission_valid"] = about.get("submission_valid") is True
         reasons = [str(one)[:200] for one in rows_of(about.get("submission_invalid_reasons"))[:20]]
         draft.declared["submission_invalid_reasons"] = reasons
     draft.client.update({"harness": tool, "harness_version": version})

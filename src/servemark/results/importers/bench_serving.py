@@ -7,6 +7,7 @@ Both compute percentiles with linear interpolation over the ok requests and the 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -121,7 +122,10 @@ def metadata(draft: Draft, row: Mapping[str, object], known: frozenset[str]) -> 
     other = {
         key[:80]: value[:300] if isinstance(value, str) else value
         for key, value in row.items()
-        if key not in known and _named(key) is None and isinstance(value, str | int | float | bool)
+        if key not in known
+        and _named(key) is None
+        and isinstance(value, str | int | float)
+        and (not isinstance(value, float) or math.isfinite(value))
     }
     if other:
         draft.declared["metadata"] = dict(list(other.items())[:MAX_METADATA])

@@ -26,6 +26,7 @@ MAX_DEPTH = 64
 MAX_DIGITS = 400
 FAST_BYTES = 64 << 20
 _DECODE = json.JSONDecoder().raw_decode
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _BEGIN = re.compile(r"[ \t\r\n]*(\[?)[ \t\r\n]*")
 _BETWEEN = re.compile(r"[ \t\r\n]*(,?)[ \t\r\n]*")
 _END = re.compile(r"\][ \t\r\n]*\Z")
@@ -153,7 +154,7 @@ def json_objects(
         if given.size <= FAST_BYTES:
             data = stream.read(FAST_BYTES + 1)
             rest = BytesIO(data)
-            if not any(b'"' + key + b'"' in data for key in drop):
+            if not _SURROGATE.search(data) and not any(b'"' + key + b'"' in data for key in drop):
                 for one in _fast(data):
                     if one is None:
                         return
@@ -199,6 +200,17 @@ def parse_object(data: bytes, name: str) -> dict[str, object]:
         raise _not_json(name, str(error)) from None
     if not isinstance(value, dict):
         raise _not_json(name, "not an object")
+    return _whole_text(value) if _SURROGATE.search(data) else value  # type: ignore[return-value]
+
+
+def _whole_text(value: object) -> object:
+    """Half a surrogate pair, which JSON can spell and UTF-8 cannot, becomes a question mark."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_whole_text(one) for one in value]
+    if isinstance(value, dict):
+        return {_whole_text(key): _whole_text(one) for key, one in value.items()}
     return value
 
 

@@ -205,7 +205,10 @@ def _load(draft: Draft, row: Mapping[str, object]) -> str:
     draft.client.update({"harness": tool, "harness_version": words(about.get("tool_version"))})
     for key in ("stage", "prefix", "multi_turn"):
         if about.get(key):
-            draft.extra[key] = about[key]
+            try:
+                draft.extra[key] = json.loads(json.dumps(about[key], allow_nan=False))
+            except (ValueError, TypeError):
+                raise RowError("results.import_not_finite", field=f"{at}/{key}", value="—") from None
     return tool
 
 
@@ -250,7 +253,7 @@ def _fill(draft: Draft, row: dict[str, object]) -> None:
     draft.run = words(run.get("eid")) or words(run.get("uid"))
     time = part(run, "time")
     draft.started_utc, draft.finished_utc = _moment(time.get("start")), _moment(time.get("end"))
-    draft.duration_s = _seconds(time.get("duration"))
+    draft.duration_s = number(_seconds(time.get("duration")), "/run/time/duration")
 
 
 def _own(draft: Draft, row: Mapping[str, object], mapped: Mapped) -> Mapped:

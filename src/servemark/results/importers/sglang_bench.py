@@ -1,6 +1,7 @@
 """SGLang's `bench_serving --output-file`: JSON Lines, one result a line, milliseconds under `_ms` keys.
 
-TPOT and percentiles as in vLLM's; ITL is a chunk's gap shared out over the tokens in it, so it is per token. The file
+TPOT and percentiles as in vLLM's; ITL over SGLang's native endpoint is a chunk's gap shared out
+over the tokens in it; over OpenAI's endpoints it is the gap between chunks, which has a definition id of its own. The file
 names no model: it is read from `server_info` where the server gave it, else it must be said.
 Fields: SGLang 0.5.23, as its own output shows them.
 """
@@ -8,6 +9,7 @@ Fields: SGLang 0.5.23, as its own output shows them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from servemark.results.importers.base import Given, Importer
 from servemark.results.importers.bench_serving import (
@@ -24,6 +26,7 @@ from servemark.results.point import Mapped, Scenario
 
 VERSION = 1
 DEFINITION = "sglang-bench"
+_PER_TOKEN = ("sglang", "sglang-native")
 _RATES = {
     "request_throughput": "requests_per_s",
     "input_throughput": "input_tokens_per_s",
@@ -52,6 +55,9 @@ def _fill(draft: Draft, row: dict[str, object]) -> None:
         draft.notes.append(f"engine from the client's backend option {row.get('backend')!r}")
     draft.engine_version = words(server.get("version"))
     latencies(draft, row)
+    if words(row.get("backend")) not in _PER_TOKEN:
+        for address in [one for one in draft.figures if one.startswith("itl_s.")]:
+            draft.figures[address] = replace(draft.figures[address], definition=f"{DEFINITION}:itl-per-chunk")
     totals(draft, row, _RATES)
     if draft.scenario.type == "random":
         lengths = [whole(row.get(key), f"/{key}") for key in ("random_input_len", "random_output_len")]
