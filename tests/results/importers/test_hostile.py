@@ -21,8 +21,10 @@ JSON_SAMPLES = (
     "vllm_bench/result.json", "aiperf/profile_export_aiperf.json", "agentx/profile_export_aiperf.json",
     "guidellm/report.json.gz", f"lm_eval/{next((SAMPLES / 'lm_eval').glob('results_*.json')).name}",
 )  # fmt: skip
-HOSTILE: tuple[object, ...] = (None, True, -1, 0, 1e300, float("nan"), float("-inf"), "", "\ud800", "x" * 10_000, "-5", [], {}, [None], {"": []},
-           [[[1]]], 10**400, 0.5)  # fmt: skip
+HOSTILE: tuple[object, ...] = (
+    None, True, -1, 0, 0.5, 1e300, 10**400, float("nan"), float("-inf"), "", "-5", "\ud800", "x" * 10_000,
+    [], {}, [None], {"": []}, [[[1]]],
+)  # fmt: skip
 
 
 def places(value: object, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
