@@ -9,6 +9,7 @@ from functools import cache
 from importlib import import_module
 
 from servemark.results.importers.base import Importer
+from servemark.results.importers.registry_tools import TOOLS
 
 MODULES = (
     "servemark.results.importers.inferencex",
@@ -19,7 +20,8 @@ MODULES = (
 @cache
 def importers() -> tuple[Importer, ...]:
     """Every importer, loaded on the first call."""
-    return tuple(import_module(module).IMPORTER for module in MODULES)
+    named = (*((module, "IMPORTER") for module in MODULES), *TOOLS)
+    return tuple(getattr(import_module(module), attribute) for module, attribute in named)
 
 
 def importer_of(name: str) -> Importer | None:
