@@ -16,7 +16,7 @@ def test_a_long_name_leaves_room_for_the_state(
     """State and reason are readable, and no part of the name is lost."""
     monkeypatch.setenv("COLUMNS", "80")
     name = "20261130-093307-" + "-".join(["disaggregated"] * 6) + "-c1"
-    failure = {"layer": "engine", "key": "no.such.key"}
+    failure: dict[str, object] = {"layer": "engine", "key": "no.such.key"}
     print_runs([RunInfo(name, Path(name), RunState.FAILED, None, failure)], 40)
     said = capsys.readouterr().out
     assert "failed" in said
