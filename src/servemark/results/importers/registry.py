@@ -1,0 +1,7 @@
+"""All importers, asked in this order."""
+
+from __future__ import annotations
+
+from servemark.results.importers.base import Importer
+
+IMPORTERS: tuple[Importer, ...] = ()
