@@ -72,7 +72,9 @@ def find(argument: str, spool: Path, stdin: BinaryIO) -> Iterator[Found | Refuse
 
 
 def _refused(name: str, key: str, **values: object) -> Refused:
-    return Refused(name, input_error(f"store.import.{key}", path=name, **values))
+    return Refused(
+        name, ServemarkError(f"store.import.{key}", Layer.INPUT, exit_code=2, where=None, path=name, **values)
+    )
 
 
 def _file(path: Path) -> Iterator[Found | Refused]:

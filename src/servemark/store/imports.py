@@ -70,18 +70,23 @@ def keep_source(
         held = db.execute("SELECT id FROM import_source WHERE sha256 = ?", (source.sha256,)).fetchone()
         if held is not None and not again:
             return Kept("same", *_tally(db, int(held[0])))
-        db.execute("CREATE TEMP TABLE IF NOT EXISTS touched (line_id INTEGER PRIMARY KEY)")
-        db.execute("DELETE FROM touched")
+        touch(db)
         before = _contents(db, int(held[0])) if held is not None else {}
-        number = _put_source(db, source, int(held[0]) if held is not None else None)
+        number = put_source(db, source, int(held[0]) if held is not None else None)
         for chunk in staged:
-            _put_rows(db, number, chunk)
+            put_rows(db, number, chunk)
         _judge_again(store, staged, judge, number)
         settle(db)
         tally = _tally(db, number)
         if held is None:
             return Kept("added", *tally)
         return Kept("again", *tally, changed=_changed(before, _contents(db, number)))
+
+
+def touch(db: sqlite3.Connection) -> None:
+    """An empty list of touched lines, which `put_source` and `put_rows` fill and `lines.settle` works off."""
+    db.execute("CREATE TEMP TABLE IF NOT EXISTS touched (line_id INTEGER PRIMARY KEY)")
+    db.execute("DELETE FROM touched")
 
 
 def drop_rows(db: sqlite3.Connection, source_id: int) -> None:
@@ -100,7 +105,8 @@ def drop_rows(db: sqlite3.Connection, source_id: int) -> None:
     db.execute("DELETE FROM import_sibling WHERE source_id = ?", (source_id,))
 
 
-def _put_source(db: sqlite3.Connection, source: SourceFile, held: int | None) -> int:
+def put_source(db: sqlite3.Connection, source: SourceFile, held: int | None) -> int:
+    """Write a file's row, or write it anew without its old rows; returns its number."""
     values = (
         source.name,
         source.importer,
@@ -131,7 +137,8 @@ def _put_source(db: sqlite3.Connection, source: SourceFile, held: int | None) ->
     return number
 
 
-def _put_rows(db: sqlite3.Connection, source_id: int, rows: list[Staged]) -> None:
+def put_rows(db: sqlite3.Connection, source_id: int, rows: list[Staged]) -> None:
+    """Write rows and their points, and note the lines that they stand in as touched."""
     (last,) = db.execute("SELECT coalesce(max(id), 0) FROM import_row").fetchone()
     ids = range(last + 1, last + 1 + len(rows))
     db.executemany(
@@ -260,16 +267,16 @@ def _tally(
     return rows, tuple(reasons), dict(db.execute(ask, (source_id,)).fetchall())
 
 
-def _contents(db: sqlite3.Connection, source_id: int) -> dict[int, bytes]:
-    """ordinal -> the content of its point, verdict included."""
+def _contents(db: sqlite3.Connection, source_id: int) -> dict[int, tuple[object, ...]]:
+    """ordinal -> what is said of the row: its point's content, verdict, status and reason."""
     ask = """
-        SELECT r.ordinal, coalesce(p.content || CAST(p.verdict AS BLOB), CAST(r.status || r.reason AS BLOB))
+        SELECT r.ordinal, p.content, p.verdict, r.status, r.reason
         FROM import_row r LEFT JOIN result_point p ON p.id = r.id WHERE r.source_id = ?
     """
-    return dict(db.execute(ask, (source_id,)).fetchall())
+    return {ordinal: tuple(said) for ordinal, *said in db.execute(ask, (source_id,))}
 
 
-def _changed(before: dict[int, bytes], after: dict[int, bytes]) -> dict[str, int]:
+def _changed(before: dict[int, tuple[object, ...]], after: dict[int, tuple[object, ...]]) -> dict[str, int]:
     return {
         "added": len(after.keys() - before.keys()),
         "removed": len(before.keys() - after.keys()),

@@ -85,7 +85,9 @@ def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
     beside = _Used(found.beside)
     source = SourceFile(sha256, found.name, size, "", 0, dict(intake.hints))
     opened: Callable[[], BinaryIO] = found.open if store is None else lambda: intake.raw.opened(sha256)
-    return _map(store, intake, source, _given(found, opened, intake.hints, beside), beside, known is not None)
+    return _map(
+        store, intake, source, _given(found, opened, intake.hints, beside), beside, again=known is not None
+    )
 
 
 def map_again(store: Store, intake: Intake) -> Iterator[FileReport]:
@@ -102,11 +104,11 @@ def map_again(store: Store, intake: Intake) -> Iterator[FileReport]:
             continue
         found = Found(source.name, source.bytes, _opener(intake.raw, source.sha256))
         given = _given(found, found.open, source.hints, beside)
-        yield _map(store, intake, replace(source, importer="", mapping_version=0), given, beside, True)
+        yield _map(store, intake, replace(source, importer="", mapping_version=0), given, beside, again=True)
 
 
 def _map(
-    store: Store | None, intake: Intake, source: SourceFile, given: Given, beside: _Used, again: bool
+    store: Store | None, intake: Intake, source: SourceFile, given: Given, beside: _Used, *, again: bool
 ) -> FileReport:
     """Recognise, map and keep (or, without a store, only count)."""
     importer, rows = _rows(intake, given)

@@ -84,6 +84,10 @@ class StoredPoint:
             status=self.status,
         )
 
+    def addresses(self) -> tuple[str, ...]:
+        """Addresses of the stated figures, in the point's order; the same object for points of one shape."""
+        return _names(self._shape)
+
     def value(self, address: str) -> float | None:
         """One stated figure; None when it is absent. Decodes no other part of the point."""
         place = _places(self._shape).get(address)
@@ -98,6 +102,11 @@ _shape_of = lru_cache(maxsize=4096)(decode_shape)
 def _places(data: bytes) -> dict[str, int]:
     shape: Shape = _shape_of(data)
     return {name: place for place, (name, *_) in enumerate(shape)}
+
+
+@lru_cache(maxsize=4096)
+def _names(data: bytes) -> tuple[str, ...]:
+    return tuple(_places(data))
 
 
 _COLUMNS = """

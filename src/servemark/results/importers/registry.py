@@ -4,4 +4,7 @@ from __future__ import annotations
 
 from servemark.results.importers.base import Importer
 
-IMPORTERS: tuple[Importer, ...] = ()
+
+def importers() -> tuple[Importer, ...]:
+    """Every importer of other tools' files."""
+    return ()
