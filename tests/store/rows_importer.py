@@ -33,7 +33,9 @@ def point_of(row: dict[str, object], version: int, source: str = "rows") -> Poin
     figures = {}
     for name, value in row.items():
         if isinstance(value, float):
-            figures[name] = Figure(value * (1000 if version > 1 and name == "ttft" else 1), "rows/1", f"/{name}")
+            figures[name] = Figure(
+                value * (1000 if version > 1 and name == "ttft" else 1), "rows/1", f"/{name}"
+            )
     conc = row["conc"]
     assert isinstance(conc, int)
     identity = PointIdentity(
@@ -46,7 +48,9 @@ def point_of(row: dict[str, object], version: int, source: str = "rows") -> Poin
         precision=Precision("nvfp4", "fp4"),
         topology=(RoleTopology("aggregated", 1, 8, 8, ep=8),),
     )
-    execution = Execution(str(row["run"]), int(str(row.get("attempt", 1))), str(row.get("date", "2026-06-01")))
+    execution = Execution(
+        str(row["run"]), int(str(row.get("attempt", 1))), str(row.get("date", "2026-06-01"))
+    )
     status = "partial" if row.get("partial") else "complete"
     return Point(identity, execution, figures, source, version, status, gpus_deployed=8)
 
@@ -60,9 +64,18 @@ def reading(version: int) -> Importer:
                 try:
                     row = json.loads(line)
                 except ValueError as error:
-                    raise ServemarkError("store.import.unreadable", Layer.RESULTS, path="x", reason="json") from error
+                    raise ServemarkError(
+                        "store.import.unreadable", Layer.RESULTS, path="x", reason="json"
+                    ) from error
                 if row.get("model") not in MODELS:
-                    yield Mapped(ordinal, "unmapped", None, line, "store.row.unknown_format", {"model": row.get("model")})
+                    yield Mapped(
+                        ordinal,
+                        "unmapped",
+                        None,
+                        line,
+                        "store.row.unknown_format",
+                        {"model": row.get("model")},
+                    )
                     continue
                 yield Mapped(ordinal, "mapped", point_of(row, version), line)
 

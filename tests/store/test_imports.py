@@ -1,4 +1,4 @@
-"""Files into the store: all or nothing, once, superseded by later attempts, mapped again; the latest line of each configuration."""
+"""Files into the store: all or nothing, once, superseded by later attempts, mapped again; latest lines."""
 
 from __future__ import annotations
 
@@ -99,8 +99,12 @@ def test_a_point_comes_out_as_it_went_in(store: Store, intake: Intake) -> None:
     "identity",
     [
         PointIdentity("m", "h", "e", Scenario("random", range_ratio=1e-7), None),
-        PointIdentity("m\u2028\x1f\"\\/é", "h", "e", Scenario("trace", dataset="d"), 3, extra={"b": [1.5, {"z": 1e20}]}),
-        PointIdentity("m", "h", "e", Scenario("trace", range_ratio=0.25), 3, extra={"b": True, "a": None, "n": 2**63}),
+        PointIdentity(
+            'm\u2028\x1f"\\/é', "h", "e", Scenario("trace", dataset="d"), 3, extra={"b": [1.5, {"z": 1e20}]}
+        ),
+        PointIdentity(
+            "m", "h", "e", Scenario("trace", range_ratio=0.25), 3, extra={"b": True, "a": None, "n": 2**63}
+        ),
     ],
 )
 def test_fast_keys_are_the_point_s_keys(identity: PointIdentity) -> None:
@@ -117,7 +121,11 @@ def test_what_is_no_number_is_invalid_and_kept(store: Store, intake: Intake) -> 
     report = put(store, intake, bad + line(16, "r1"))
     assert report.kept is not None
     assert report.kept.rows == {"invalid": 3, "mapped": 1}
-    assert [each.values["reason"] for each in report.kept.reasons] == ["concurrency = 0", "ttft = inf", "ttft = nan"]
+    assert [each.values["reason"] for each in report.kept.reasons] == [
+        "concurrency = 0",
+        "ttft = inf",
+        "ttft = nan",
+    ]
     point = ROWS["point_of"]({"conc": 1, "run": "r", "model": "dsr1"}, 1)
     with pytest.raises(NotStorable):
         Encoder().encode(replace(point, execution=replace(point.execution, run="\ud800")))
@@ -237,7 +245,9 @@ def test_a_mapping_that_fails_is_no_trace(store: Store, intake: Intake) -> None:
     assert report.kept.reasons[0].values == {"importer": "rows", "error": "KeyError: 'run'"}
 
 
-def test_many_rows_go_through_a_spill_file(store: Store, intake: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_go_through_a_spill_file(
+    store: Store, intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More than memory should hold, in several batches: the same as at once, a run over two batches judged whole."""
     monkeypatch.setattr("servemark.store.staging.IN_MEMORY", 20)
     monkeypatch.setattr("servemark.store.staging.BATCH", 7)
@@ -297,7 +307,15 @@ print("done")
 
 def start(home: Path, name: str, count: int) -> subprocess.Popen[str]:
     """An importer of `count` files of 400 rows each, in a process of its own."""
-    argv = [sys.executable, "-c", CHILD, str(home), str(Path(__file__).with_name("rows_importer.py")), name, str(count)]
+    argv = [
+        sys.executable,
+        "-c",
+        CHILD,
+        str(home),
+        str(Path(__file__).with_name("rows_importer.py")),
+        name,
+        str(count),
+    ]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 @click.option("--valid", is_flag=True, help="cli.export.option.valid")
 @click.option("--home", metavar="DIR", help="cli.option.home")
 @language
-def export(kind: str, output: str | None, latest: bool, valid: bool, home: str | None, **chosen: str | None) -> int:
+def export(
+    kind: str, output: str | None, latest: bool, valid: bool, home: str | None, **chosen: str | None
+) -> int:
     """Text comes from the catalogue."""
     from servemark.base.errors import input_error  # noqa: PLC0415 - --help imports no room
     from servemark.store.backup import write_backup  # noqa: PLC0415

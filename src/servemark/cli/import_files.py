@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="cli.import.option.dry_run")
 @click.option("--remap", is_flag=True, help="cli.import.option.remap")
 @common
-def import_files(
+def import_files(  # noqa: PLR0917 - click names them
     files: tuple[str, ...],
     said: tuple[str, ...],
     format_id: str | None,

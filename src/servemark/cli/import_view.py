@@ -43,7 +43,9 @@ def report_lines(report: FileReport, *, dry: bool) -> list[str]:
         lines.append("  " + text("cli.import.changed", None, **kept.changed))
     doubted = {each: count for each, count in kept.verdicts.items() if each != "valid"}
     if doubted:
-        said = ", ".join(text(f"cli.import.verdict.{each}", None, points=count) for each, count in sorted(doubted.items()))
+        said = ", ".join(
+            text(f"cli.import.verdict.{each}", None, points=count) for each, count in sorted(doubted.items())
+        )
         lines.append("  " + said)
     lines += [_reason(each) for each in kept.reasons[:MAX_REASONS]]
     if len(kept.reasons) > MAX_REASONS:

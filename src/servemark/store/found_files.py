@@ -156,7 +156,7 @@ def _zip(name: str, again: Callable[[], BinaryIO]) -> Iterator[Found | Refused]:
     try:
         with again() as stream, zipfile.ZipFile(stream) as archive:
             members = archive.infolist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, OSError, ValueError, RuntimeError) as error:
         yield _refused(name, "bad_zip", reason=str(error))
         return
     total = sum(each.file_size for each in members)
@@ -225,7 +225,7 @@ def _opener(again: Callable[[], BinaryIO], member: str) -> Callable[[], BinaryIO
         except BaseException as error:  # an open handle must not outlive the failure
             stream.close()
             if isinstance(
-                error, (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError)
+                error, (zipfile.BadZipFile, RuntimeError, ValueError, EOFError)
             ):
                 raise OSError(str(error)) from error
             raise

@@ -105,6 +105,14 @@ def drop_rows(db: sqlite3.Connection, source_id: int) -> None:
     db.execute("DELETE FROM import_sibling WHERE source_id = ?", (source_id,))
 
 
+def drop_points(db: sqlite3.Connection, ids: list[int]) -> None:
+    """Take single points out and leave their rows; the lines they stood in are noted as touched."""
+    some = [(number,) for number in ids]
+    db.executemany("INSERT OR IGNORE INTO touched SELECT line_id FROM result_point WHERE id = ?", some)
+    db.executemany("DELETE FROM gate_finding WHERE point_id = ?", some)
+    db.executemany("DELETE FROM result_point WHERE id = ?", some)
+
+
 def put_source(db: sqlite3.Connection, source: SourceFile, held: int | None) -> int:
     """Write a file's row, or write it anew without its old rows; returns its number."""
     values = (

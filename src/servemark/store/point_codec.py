@@ -266,6 +266,11 @@ def decode_values(figures: bytes) -> Sequence[float]:
     return struct.unpack(f"<{len(figures) // 8}d", figures)
 
 
+def has_evals(rest: bytes) -> bool:
+    """Whether a point's rest holds accuracy results."""
+    return b'"evals":' in (rest if rest.startswith(b"{") else zlib.decompress(rest))
+
+
 def decode_point(
     identity: PointIdentity,
     shape: Shape,

@@ -11,7 +11,14 @@ from typing import Any, cast
 from servemark.results.gates.base import GateFinding, Severity
 from servemark.results.point import Point, PointIdentity, Status
 from servemark.store.database import Store
-from servemark.store.point_codec import Shape, decode_identity, decode_point, decode_shape, decode_values
+from servemark.store.point_codec import (
+    Shape,
+    decode_identity,
+    decode_point,
+    decode_shape,
+    decode_values,
+    has_evals,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,10 @@ class StoredPoint:
     def addresses(self) -> tuple[str, ...]:
         """Addresses of the stated figures, in the point's order; the same object for points of one shape."""
         return _names(self._shape)
+
+    def has_evals(self) -> bool:
+        """Whether it carries an accuracy result."""
+        return has_evals(self._rest)
 
     def value(self, address: str) -> float | None:
         """One stated figure; None when it is absent. Decodes no other part of the point."""

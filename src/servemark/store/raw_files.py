@@ -37,10 +37,11 @@ class RawFiles:
         """Whether a blob is here; its content is not looked at."""
         return self.path(sha256).is_file()
 
-    def keep(self, stream: BinaryIO) -> tuple[str, int]:
+    def keep(self, stream: BinaryIO, wanted: str | None = None) -> tuple[str, int]:
         """Keep all bytes of a stream, block by block; returns their SHA-256 and their number.
 
-        Raises ServemarkError (layer home) when the disk refuses; nothing is left then.
+        Raises ServemarkError (layer home) when the disk refuses, ValueError for bytes that do not have the SHA-256 that
+        is `wanted`; nothing is left then.
         """
         make_folder(self.folder)
         temporary: str | None = None
@@ -58,6 +59,8 @@ class RawFiles:
                 out.flush()
                 os.fsync(out.fileno())
             sha256 = digest.hexdigest()
+            if wanted not in (None, sha256):
+                raise ValueError(f"raw {wanted} is {sha256}")
             final = self.path(sha256)
             make_folder(final.parent)
             Path(temporary).chmod(0o644)

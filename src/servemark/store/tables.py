@@ -52,7 +52,8 @@ def rows(points: Iterable[StoredPoint], names: Sequence[str]) -> Iterator[list[o
 def csv_lines(points: Sequence[StoredPoint]) -> Iterator[str]:
     """CSV with a header. Text that a spreadsheet would run as a formula begins with an apostrophe."""
     names = columns(points)
-    for row in itertools.chain([names], rows(points, names)):
+    head: list[list[object]] = [list(names)]
+    for row in itertools.chain(head, rows(points, names)):
         held = io.StringIO()
         csv.writer(held, lineterminator="\n").writerow([_cell(each) for each in row])
         yield held.getvalue()
