@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from servemark.analysis.findings import detectable_difference, findings, two_proportions
+from servemark.analysis.load import Load
 from servemark.base.messages import LANGUAGES, catalogue
 from servemark.metrics.accuracy import EvalScore
 from servemark.results.row import CacheFigures, ResultRow
@@ -62,7 +63,7 @@ def test_a_line_as_it_was_made(line: list[ResultRow]) -> None:
     """Best point, change, cache, accuracy, what failed: five sentences, with the figures of the rows."""
     assert keys(line) == ["best", "change", "cache_agrees", "accuracy_same", "requests_failed"]
     best = findings(line)[0]
-    assert best.values["concurrency"] == 4
+    assert best.values["load"] == Load(4)
     assert "178" in str(best.values["rate"])
     assert "3 of 180" in findings(line)[-1].text("en")
 
@@ -83,7 +84,7 @@ def test_accuracy_differs_only_beyond_chance_over_all_pairs(line: list[ResultRow
     far = [scored(row, c) for row, c in zip(line, (60, 52, 35), strict=True)]
     assert "accuracy_differs" in keys(far)
     said = next(each for each in findings(far) if each.key.endswith("differs"))
-    assert (said.values["conc_a"], said.values["conc_b"]) == (1, 4)
+    assert (said.values["load_a"], said.values["load_b"]) == (Load(1), Load(4))
 
 
 @pytest.mark.parametrize(

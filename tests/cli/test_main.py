@@ -163,4 +163,4 @@ def test_full_output_device() -> None:
 def test_line_as_arm_key_cannot_leave_the_home() -> None:
     """Names of run folders are made of safe letters only."""
     made = new_line_id("../a/\x1b[31m é:" + "x" * 500)
-    assert re.fullmatch(r"[0-9]{8}-[0-9]{6}-[A-Za-z0-9._-]{1,60}-[0-9a-f]{4}", made)
+    assert re.fullmatch(r"[0-9]{8}-[0-9]{6}-[A-Za-z0-9._-]{1,60}-[0-9a-f]{6}", made)

@@ -15,6 +15,10 @@ import yaml
 from tests.launch.recipes import argv_of, deployment_of, job_of, option
 
 from servemark.base.errors import Layer, ServemarkError
+from servemark.catalog.cluster_launch import LaunchCluster
+from servemark.launch.allocation import AllocationRequest, NodeGroup
+from servemark.launch.local_allocation import HostLauncher
+from servemark.launch.slurm_options import step_argv
 
 HEAD_CPU = """
 schema: 2
@@ -224,16 +228,33 @@ roles:
     assert said["generation_servers"] == {"num_instances": 1, "urls": ["10.0.0.2:20002"]}
 
 
-def test_trtllm_over_two_nodes_is_refused_with_its_reason(tmp_path: Path) -> None:
-    """Its ranks have to be started together by MPI; a step is one process on one node, so nothing is pretended."""
+def test_trtllm_over_two_nodes_is_one_program_of_many_ranks(tmp_path: Path) -> None:
+    """As TensorRT-LLM documents it for Slurm: one step, a rank a GPU, started together through its launch wrapper."""
     body = """
 engine: {type: trtllm}
 roles:
   aggregated: {nodes: 2, workers: 1, gpus: 16, args: {tensor_parallel_size: 16}}
 """
+    job = job_of(deployment_of(tmp_path, body))
+    (found,) = [step for step in job.steps if step.stage == "workers"]
+    assert found.process.tasks == 16 and [found.node.name, *(node.name for node in found.also)] == [
+        "n1",
+        "n2",
+    ]
+    assert found.process.argv[0] == "trtllm-llmapi-launch" and found.gpus == tuple(range(8))
+    asked = found.request()
+    argv = step_argv(LaunchCluster("c", "slurm", mpi="pmix"), asked, "7", None, "m")
+    wanted = ["--nodes=2", "--ntasks=16", "--ntasks-per-node=8", "--kill-on-bad-exit=1", "--mpi=pmix"]
+    assert argv[4:9] == wanted and "--nodelist=n1,n2" in argv
+    assert not any(
+        word.startswith("--mpi") for word in step_argv(LaunchCluster("c", "slurm"), asked, "7", None, "m")
+    )
+    assert HostLauncher(0).describe(asked)[0] == "[16 MPI ranks on n1,n2]"
+    allocation = HostLauncher(0).allocate(AllocationRequest("x", (NodeGroup("all", 1),), 60, 1.0))
     with pytest.raises(ServemarkError) as refused:
-        job_of(deployment_of(tmp_path, body))
-    assert refused.value.key == "launch.mpi_ranks" and "recipe.yaml:" in (refused.value.where or "")
+        allocation.start(asked)
+    allocation.release()
+    assert refused.value.key == "launch.local_ranks" and "16" in refused.value.what()
 
 
 def test_an_external_llama_server(tmp_path: Path) -> None:

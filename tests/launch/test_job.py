@@ -179,7 +179,7 @@ def test_sglang_pair_behind_its_own_router(tmp_path: Path) -> None:
 
 
 def test_trtllm_settings_file_and_ranks_over_nodes(tmp_path: Path) -> None:
-    """Arguments go into YAML with underscores; a worker over two nodes is refused with the reason."""
+    """Arguments go into YAML with underscores; a worker over two nodes is one step of all its ranks."""
     text = roles("1 1 4", "1 1 4", engine="trtllm").replace(
         "gpus: 4", "gpus: 4\n    args: {max-batch-size: 8, kv-cache-config: {dtype: fp8}}"
     )
@@ -189,9 +189,8 @@ def test_trtllm_settings_file_and_ranks_over_nodes(tmp_path: Path) -> None:
         "kv_cache_config": {"dtype": "fp8"},
     }
     assert "/l/config/decode-0/trtllm.yaml" in found.process.argv
-    with pytest.raises(ServemarkError) as caught:
-        job_of(recipe(tmp_path, roles("1 1 4", "2 1 8", engine="trtllm")))
-    assert caught.value.key == "launch.mpi_ranks" and "r.yaml:" in str(caught.value.where)
+    wide = step(job_of(recipe(tmp_path, roles("1 1 4", "2 1 8", engine="trtllm"))), "decode-0")
+    assert wide.process.tasks == 8 and len(wide.also) == 1
 
 
 @pytest.mark.parametrize(
@@ -232,8 +231,8 @@ def test_hostile_words_stay_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.corpus
-def test_every_recipe_of_a_real_suite_renders_or_says_why(tmp_path: Path) -> None:
-    """465 readable recipes: all but TensorRT-LLM workers over several nodes, and each script is accepted by bash."""
+def test_every_recipe_of_a_real_suite_renders(tmp_path: Path) -> None:
+    """466 readable recipes; in 59 of them TensorRT-LLM workers span nodes, and their ranks are started together."""
     if not SHARED.is_dir():
         pytest.skip("no shared data here")
     outcomes: dict[str, int] = {}
@@ -242,14 +241,10 @@ def test_every_recipe_of_a_real_suite_renders_or_says_why(tmp_path: Path) -> Non
             deployment = read_recipe(path, path.name, [])
             if deployment is None:
                 continue
-            try:
-                job = job_of(deployment)
-                kind = "rendered"
-                assert all("\0" not in word for s in job.steps for word in s.process.argv)
-                assert len({(s.node.name, gpu) for s in job.steps for gpu in s.gpus}) == deployment.gpus_total
-            except ServemarkError as error:
-                kind = error.key
-                assert error.where and (error.next_step("en") or "")
+            job = job_of(deployment)
+            assert all("\0" not in word for s in job.steps for word in s.process.argv)
+            held = {(n.name, gpu) for s in job.steps for n in (s.node, *s.also) for gpu in s.gpus}
+            assert len(held) == deployment.gpus_total
+            kind = "together" if any(s.process.tasks > 1 for s in job.steps) else "apart"
             outcomes[kind] = outcomes.get(kind, 0) + 1
-    assert set(outcomes) == {"rendered", "launch.mpi_ranks"}
-    assert outcomes["rendered"] == 407 and outcomes["launch.mpi_ranks"] == 59
+    assert outcomes == {"apart": 407, "together": 59}

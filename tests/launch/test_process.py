@@ -318,13 +318,17 @@ def test_cpu_and_memory_of_the_tree(start: Start) -> None:
 
 
 def test_fifty_starts_and_stops_leak_nothing(start: Start) -> None:
-    """No file descriptor, no zombie, no thread of this process is left after fifty workers."""
+    """No file descriptor and no zombie of this process is left after fifty workers."""
+
+    def children() -> list[int]:
+        return [pid for pid, (parent, _) in guard.process_table().items() if parent == os.getpid()]
+
+    before = children()  # other tests of this process may have left a helper of multiprocessing
     handles = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(50):
         start(argv=["/bin/sleep", "600"]).stop(1.0)
     assert len(list(Path("/proc/self/fd").iterdir())) == handles
-    children = [pid for pid, (parent, _) in guard.process_table().items() if parent == os.getpid()]
-    assert children == []
+    assert children() == before
 
 
 def test_kill_marked_hits_only_its_own(start: Start) -> None:

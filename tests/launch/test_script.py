@@ -146,6 +146,17 @@ def test_image_and_mounts_come_from_the_cluster(tmp_path: Path) -> None:
     assert all("--container-mounts=/models:/models" in words for words in inside)
 
 
+def test_ranks_of_one_program(tmp_path: Path) -> None:
+    """A worker over two nodes is one srun of all its ranks; MPI names what starts them."""
+    roles = "roles:\n  aggregated: {nodes: 2, workers: 1, gpus: 16, args: {tensor_parallel_size: 16}}\n"
+    script, _ = script_and_job(tmp_path, "engine: {type: trtllm}\nfrontend: {type: trtllm_serve}\n" + roles)
+    status, err, given = bash(tmp_path, script, "sleep", "1", env={"MPI": "pmi2"})
+    assert status == 0, err
+    (words,) = [one for one in given if "trtllm-llmapi-launch" in one]
+    wanted = {"--nodes=2", "--ntasks=16", "--ntasks-per-node=8", "--nodelist=alpha,beta", "--mpi=pmi2"}
+    assert wanted <= set(words)
+
+
 def test_a_secret_is_asked_for_by_name(tmp_path: Path) -> None:
     """Nothing starts without it, and its value is nowhere in the script."""
     script, _ = script_and_job(tmp_path, NASTY, ["HF_TOKEN"])

@@ -15,7 +15,7 @@ import pytest
 from tests.replay.conftest import STREAM_HEAD, Exchange, Pause, Serve, chunk, delta, reply, sse, stream
 
 from servemark.base.errors import ServemarkError
-from servemark.replay import loop
+from servemark.replay import playing
 from servemark.replay.client import Client, Target, run
 from servemark.replay.loop import LoopOutcome, LoopPlan, ProgressSnapshot, StopSignal, run_closed_loop
 from servemark.replay.record import RequestRecord
@@ -385,7 +385,7 @@ def test_text_maker_that_fails_stops_everything(serve: Serve) -> None:
 
 def test_progress(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers only grow, and the last snapshot is the end: 6 of 6, one failed."""
-    monkeypatch.setattr(loop, "PROGRESS_INTERVAL_S", 0.02)
+    monkeypatch.setattr(playing, "PROGRESS_INTERVAL_S", 0.02)
     server = serve([reply("500 Oops", b"")], [Pause(0.05), stream(delta(content="a"), delta(content="b"))])
     replay = Replay(server.url, plan(workload(2, 3), 1))
     replay.run()
@@ -402,7 +402,7 @@ def test_progress(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_progress_that_fails_stops_everything(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever draws has a bug: it comes out, and the request in flight is recorded."""
-    monkeypatch.setattr(loop, "PROGRESS_INTERVAL_S", 0.05)
+    monkeypatch.setattr(playing, "PROGRESS_INTERVAL_S", 0.05)
     replay = Replay(serve([Pause(10)]).url, plan(workload(1, 1), 1))
 
     def fail(snapshot: ProgressSnapshot) -> None:

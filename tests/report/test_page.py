@@ -120,9 +120,9 @@ def test_csv_is_the_table_in_stored_units(
     """A head of addresses, then raw values; CRLF as RFC 4180 asks."""
     link = next(n for n in parse(pages["en"]).all("a") if "download" in n.attrs)
     lines = unquote(link.attrs["href"].partition(",")[2]).split("\r\n")
-    assert lines[0].split(",")[3:] == [column.address for column in data["en"].columns]
+    assert lines[0].split(",")[4:] == [column.address for column in data["en"].columns]
     first = data["en"].points[0]
-    assert lines[1].split(",")[3:] == [repr(cell.value) for cell in first.cells]
+    assert lines[1].split(",")[4:] == [repr(cell.value) for cell in first.cells]
     assert lines[-1] == ""
 
 

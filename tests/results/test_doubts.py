@@ -62,6 +62,18 @@ CASES: list[tuple[str, list[Any], dict[str, Any], dict[str, Any]]] = [
         {"replayed": replayed()},
     ),
     (
+        "server_gone",
+        TWENTY,
+        {"replayed": replayed(stopped="server_gone")},
+        {"replayed": replayed(stopped="interrupt")},
+    ),
+    (
+        "too_many_failed",
+        TWENTY,
+        {"replayed": replayed(stopped="failed_requests")},
+        {"replayed": replayed(stopped="interrupt")},
+    ),
+    (
         "process_lost",
         TWENTY,
         {"replayed": replayed(processes=({"process": 0, "lost": True},))},
@@ -115,6 +127,8 @@ CASES: list[tuple[str, list[Any], dict[str, Any], dict[str, Any]]] = [
 _LATE = [*TWENTY[-1].chunk_s[:3], *(moment + 6 for moment in TWENTY[-1].chunk_s[3:])]
 NAMED = [replace(record, served_model="m") for record in TWENTY]
 CASES.append(("other_model", NAMED, {"asked_model": "n"}, {"asked_model": "m"}))
+_OTHER = {"worker": "decode-0", "fact": "version", "declared": "1.2", "observed": "1.3"}
+CASES.append(("worker_differs", TWENTY, {"differing_workers": (_OTHER,)}, {"differing_workers": ()}))
 CASES.append(("stalls_seen", changed_last(chunk_s=_LATE, end_s=_LATE[-1]), {}, {}))
 
 

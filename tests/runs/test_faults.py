@@ -94,7 +94,8 @@ def test_whole_line(
         assert row["observed"]["engine"]["model_sha256"].startswith("b179c952")
         names = {p.name for p in result.parent.rglob("*") if p.is_file()}
         assert names == {
-            "manifest.json", "requests.jsonl", "server_metrics.jsonl", "engine.log", "result.json", "lock",
+            "manifest.json", "allocation.json", "requests.jsonl", "server_metrics.jsonl",
+            "engine.log", "result.json", "lock",
         }  # fmt: skip
     none_left(line_of(tmp_path / "home"))
 

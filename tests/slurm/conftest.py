@@ -73,6 +73,8 @@ class LocalSlurm:
     def saved(self) -> bool:
         """Wait until the controller has written the jobs of now to its disk, so that a killed one knows them again."""
         now, file = time.time(), self.folder / "state" / "job_state"
+        for job in self.ask("squeue", "-h", "-o", "%A").split():  # a change that it has to write down
+            self.ask("scontrol", "update", f"jobid={job}", f"comment=saved-{now:.0f}")
         return eventually(lambda: file.exists() and file.stat().st_mtime > now, 15.0)
 
     def idle(self) -> bool:
@@ -99,6 +101,16 @@ def _missing() -> str | None:
         return f"not installed: {', '.join(missing)} (Debian: slurmctld slurmd slurm-client munge iproute2)"
     if os.geteuid() != 0:
         return "the test cluster needs root for its network namespaces"
+    argv = ["unshare", "--net", "--uts", "--mount", "--ipc", "--pid", "--fork", "ip", "link", "add", "probe"]
+    tried = subprocess.run(
+        [*argv, "type", "bridge"],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode != 0:
+        return f"no network namespaces with a bridge here: {tried.stderr.strip()[:200]}"
     return None
 
 

@@ -62,6 +62,21 @@ def test_step_in_a_container(allocate: Allocate, step: StepOf, slurm: LocalSlurm
     assert "squash\nweights\nhere /tmp\n" in log and "read-only" in log
 
 
+def test_own_folder_in_a_container(allocate: Allocate, step: StepOf, image: Path) -> None:
+    """The step's working folder is there and writable, outside of all declared roots, and gone with the allocation."""
+    allocation = allocate(1)
+    work = allocation.work_root(Path("/nowhere")) / "worker"
+    container = Container(image, workdir=str(work), own=(Mount(work, str(work), read_only=False),))
+    request = step(
+        allocation.nodes[0], "echo kept > here; cat here; echo $PWD", container=container, work_dir=work
+    )
+    assert allocation.start(request).wait(20) == ExitStatus(exit_code=0)
+    assert request.log_path.read_text(encoding="utf-8").endswith(f"kept\n{work}\n")
+    assert (work / "here").is_file()  # the nodes of this cluster share the folder with this host
+    allocation.release()
+    assert not work.parent.exists()
+
+
 def test_corrupt_and_missing_images(allocate: Allocate, step: StepOf, slurm: LocalSlurm, image: Path) -> None:
     """The reason is the plugin's own line, the layer is `image`, and the allocation stands."""
     torn = image.with_name("torn.sqsh")

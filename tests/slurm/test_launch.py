@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,20 @@ def test_gpus_are_chosen_among_the_steps_own(allocate: Allocate, step: StepOf) -
     with pytest.raises(ServemarkError) as caught:
         allocation.start(step(node, "true", "five", gpus=(5,)))
     assert caught.value.key == "launch.slurm_gpus"
+
+
+def test_ranks_of_one_program_over_nodes(allocate: Allocate, step: StepOf, launcher: SlurmLauncher) -> None:
+    """Four ranks on two nodes, numbered over both; one that ends badly ends the others, and its status is the step's."""
+    launcher.cluster = replace(launcher.cluster, mpi="pmi2")
+    allocation = allocate(2)
+    first, second = allocation.nodes
+    script = 'echo "rank $SLURM_PROCID of $SLURM_NTASKS, $PMI_FD on $(hostname)"'
+    request = step(first, script, also=(second,), tasks=4)
+    assert allocation.start(request).wait(20) == ExitStatus(exit_code=0)
+    said = sorted(re.findall(r"rank (\d of 4), \d+ on (n\d)", request.log_path.read_text(encoding="utf-8")))
+    assert said == [("0 of 4", "n1"), ("1 of 4", "n1"), ("2 of 4", "n2"), ("3 of 4", "n2")]
+    bad = step(first, "[ $SLURM_PROCID != 3 ] || exit 7; sleep 300", "bad", also=(second,), tasks=4)
+    assert allocation.start(bad).wait(30) == ExitStatus(exit_code=7)
 
 
 def test_what_cannot_start_says_why(allocate: Allocate, step: StepOf) -> None:

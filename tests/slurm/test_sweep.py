@@ -1,11 +1,16 @@
-"""A sweep whose run process is dead finds the run's batch job by the line's id and ends it before it tries again."""
+"""Sweeps on the real cluster: leftovers of a dead run are ended by id; jobs outlive the sweep's launcher."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.runs.test_disaggregated import make
+from tests.slurm.conftest import LocalSlurm, eventually
+from tests.slurm.test_run import clean, home
 
 from servemark.base.home import Home
 from servemark.catalog.cluster_launch import LaunchCluster
@@ -14,8 +19,7 @@ from servemark.launch.slurm import SlurmLauncher
 from servemark.runs.sweep_runner import SLURM_STATE, RunVerb, Work
 from servemark.store.sweep_rows import PointState, SweepPoint
 
-if TYPE_CHECKING:
-    from tests.slurm.conftest import LocalSlurm
+__all__ = ["home"]  # the fixture of whole runs
 
 pytestmark = pytest.mark.slurm
 POINT = SweepPoint(
@@ -43,3 +47,37 @@ def test_leftovers_of_a_dead_run(slurm: LocalSlurm, cluster: LaunchCluster, stat
     finally:
         mine.release()
         other.release()
+
+
+def test_two_jobs_outlive_their_sweeps_launcher(slurm: LocalSlurm, home: Path) -> None:
+    """Two points as two batch jobs at once. The sweep is killed while both run; resumed, it takes their results.
+
+    Each point has one attempt and one result, and nothing is left on the cluster.
+    """
+    suite = make(home / "suite", sessions=6, out=8)
+
+    def sweep(*args: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "servemark", "sweep", *args, "--home", str(home)]
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    first = sweep(
+        "start", f"{suite}:pd", "--by-point", "--max-parallel", "2", "--cluster", "here", "--no-evals"
+    )
+    assert eventually(lambda: len(slurm.ask("squeue", "-h", "-t", "R", "-o", "%A").split()) == 2, 60)
+    first.kill()
+    first.communicate()
+    again = sweep("resume")
+    out, err = again.communicate(timeout=180)
+    assert again.returncode == 0, (out, err)
+    status = sweep("status", "--json")
+    body = json.loads(status.communicate(timeout=30)[0])
+    assert [(point["state"], point["attempts"]) for point in body["points"]] == [("done", 1), ("done", 1)], (
+        body
+    )
+    rows = [json.loads(path.read_text()) for path in (home / "runs").glob("*/result.json")]
+    assert sorted(row["concurrency"] for row in rows) == [1, 2]
+    kept = [json.loads(path.read_text()) for path in (home / "runs").glob("*/allocation.json")]
+    assert len({each["allocations"][0]["id"] for each in kept}) == 2 and all(
+        len(k["allocations"]) == 1 for k in kept
+    )
+    clean(slurm, home)

@@ -122,3 +122,24 @@ def test_statements_split_only_where_sql_ends() -> None:
     assert len(found) == 2
     assert "'x;y'" in found[0]
     assert found[1].endswith(trigger)
+
+
+def test_the_concurrency_may_be_empty_after_the_second_step(tmp_path: Path) -> None:
+    """A store of schema 1 with a point and a run keeps both; afterwards a point of an open loop fits in."""
+    db = sqlite3.connect(tmp_path / "s.sqlite", isolation_level=None)
+    db.execute("PRAGMA foreign_keys = ON")
+    migrate(db, tmp_path / "s.sqlite", shipped()[:1])
+    sha = "0" * 64
+    db.execute("INSERT INTO source_file VALUES (?, 'x', 1, '2026-01-01T00:00:00Z')", (sha,))
+    db.execute("INSERT INTO line VALUES ('l', 's', 'a')")
+    db.execute("INSERT INTO point VALUES ('p', 'q', 8, '{}')")
+    db.execute("INSERT INTO raw_row VALUES (1, ?, 0, ?, 1, 'mapped', '', '{}')", (sha, sha))
+    db.execute("INSERT INTO run VALUES ('r', 'l', 'p', 1, 'complete', '2026', '2026')")
+    migrate(db, tmp_path / "s.sqlite")
+    db.execute("INSERT INTO point (point_id, series_id, identity) VALUES ('o', 'q', '{}')")
+    found = db.execute("SELECT point_id, series_id, concurrency, identity FROM point ORDER BY point_id")
+    assert found.fetchall() == [("o", "q", None, "{}"), ("p", "q", 8, "{}")]
+    assert db.execute("SELECT point_id FROM run").fetchall() == [("p",)]
+    with pytest.raises(sqlite3.IntegrityError):
+        db.execute("INSERT INTO point VALUES ('z', 'q', '{}', 0)")
+    db.close()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from servemark.analysis.format import one
+from servemark.analysis.load import Load
 from servemark.base.messages import text
 from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.derive import value_of
@@ -35,7 +36,8 @@ class Finding:
 
     def text(self, lang: str | None = None) -> str:
         """The sentence in one language."""
-        return text(self.key, lang, **self.values)
+        shown = {k: v.label(lang) if isinstance(v, Load) else v for k, v in self.values.items()}
+        return text(self.key, lang, **shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def _best(rows: Sequence[ResultRow], plain: Sequence[Mapping[str, object]]) -> F
         "analysis.finding.best" if len(rows) > 1 else "analysis.finding.only",
         {
             "rate": one(rate, Unit.TOKENS_PER_S),
-            "concurrency": row.concurrency,
+            "load": Load.of(row),
             "interactivity": one(value_of(json, "interactivity.p90"), Unit.TOKENS_PER_S_PER_USER),
             "ttft": one(value_of(json, "ttft_s.p90"), Unit.SECONDS),
         },
@@ -107,7 +109,9 @@ def _best(rows: Sequence[ResultRow], plain: Sequence[Mapping[str, object]]) -> F
 
 def _change(rows: Sequence[ResultRow], plain: Sequence[Mapping[str, object]]) -> Finding | None:
     """From the lowest to the highest concurrency: throughput, interactivity and TTFT."""
-    if len(rows) < 2 or rows[0].concurrency == rows[-1].concurrency:
+    if len(rows) < 2 or None in (rows[0].concurrency, rows[-1].concurrency):
+        return None
+    if rows[0].concurrency == rows[-1].concurrency:
         return None
     low, high = plain[0], plain[-1]
     rates = (value_of(low, "output_tokens_per_s"), value_of(high, "output_tokens_per_s"))
@@ -134,13 +138,13 @@ def _change(rows: Sequence[ResultRow], plain: Sequence[Mapping[str, object]]) ->
 def _cache(rows: Sequence[ResultRow]) -> Finding | None:
     """Observed against theoretical cache share, at the point where the two lie furthest apart."""
     known = []
-    for row in rows:
+    for number, row in enumerate(rows):
         seen = row.cache.usage if row.cache.usage is not None else row.cache.engine
         if seen is not None and row.cache.theoretical is not None:
-            known.append((abs(seen - row.cache.theoretical), seen, row.cache.theoretical, row.concurrency))
+            known.append((abs(seen - row.cache.theoretical), seen, row.cache.theoretical, number))
     if not known:
         return None
-    gap, seen, theory, concurrency = max(known)
+    gap, seen, theory, number = max(known)
     if gap <= CACHE_TOLERANCE:
         key = "analysis.finding.cache_agrees"
     else:
@@ -151,7 +155,7 @@ def _cache(rows: Sequence[ResultRow]) -> Finding | None:
             "seen": one(seen, Unit.SHARE),
             "theory": one(theory, Unit.SHARE),
             "points": one(100 * gap, ""),
-            "concurrency": concurrency,
+            "load": Load.of(rows[number]),
         },
     )
 
@@ -159,15 +163,15 @@ def _cache(rows: Sequence[ResultRow]) -> Finding | None:
 def _accuracy(rows: Sequence[ResultRow]) -> list[Finding]:
     """One sentence a task: the score with its standard error, and whether points differ beyond chance. Points
     where no item was answered have no score."""
-    tasks: dict[tuple[str, str], list[tuple[int, EvalScore]]] = {}
+    tasks: dict[tuple[str, str], list[tuple[Load, EvalScore]]] = {}
     for row in rows:
         for score in row.evals:
             if score.answered:
-                tasks.setdefault((score.task, score.version), []).append((row.concurrency, score))
+                tasks.setdefault((score.task, score.version), []).append((Load.of(row), score))
     return [_task(task, scores) for (task, _), scores in tasks.items()]
 
 
-def _task(task: str, scores: Sequence[tuple[int, EvalScore]]) -> Finding:
+def _task(task: str, scores: Sequence[tuple[Load, EvalScore]]) -> Finding:
     n = sum(score.n for _, score in scores)
     share = sum(score.correct for _, score in scores) / n
     values: dict[str, object] = {
@@ -190,11 +194,11 @@ def _task(task: str, scores: Sequence[tuple[int, EvalScore]]) -> Finding:
         smallest = min(score.n for _, score in scores)
         values["detectable"] = one(100 * detectable_difference(share, smallest), "")
         return Finding("analysis.finding.accuracy_same", values)
-    p_value, (conc_a, a), (conc_b, b) = worst
+    p_value, (load_a, a), (load_b, b) = worst
     values |= {
-        "conc_a": conc_a,
+        "load_a": load_a,
         "score_a": one(a.score, Unit.SHARE),
-        "conc_b": conc_b,
+        "load_b": load_b,
         "score_b": one(b.score, Unit.SHARE),
         "p_value": one(min(1.0, p_value * len(pairs)), ""),
     }

@@ -9,6 +9,7 @@ from servemark.analysis.labels import absent_text
 from servemark.analysis.report_types import CachePanel, EvalPanel, Phase, ProvenanceRow, Sample, Share
 from servemark.base.canonical import canonical_json
 from servemark.base.messages import find_text, text
+from servemark.catalog.phase_budgets import PHASES
 from servemark.evals.runner import EvalSample, TaskOutcome
 from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.derive import Row, read
@@ -23,6 +24,8 @@ MAX_VALUE_CHARS = 400
 
 PAIRS = {"engine": "engine.engine", "engine_version": "engine.version"}
 """Declared field -> the observed field that states the same fact. Other fields pair with their equal name."""
+EARLIER_PHASES = ("launch", "ready")
+"""Of rows from before a run's start was kept phase by phase."""
 INTERNAL = "engine_counters"
 
 
@@ -174,7 +177,7 @@ def provenance(row: ResultRow) -> tuple[ProvenanceRow, ...]:
 
 def phases(row: ResultRow, lang: str | None) -> tuple[Phase, ...]:
     """Phases in the order in which the row holds them."""
-    order = ("launch", "ready", "warmup", "replay", "evals", "collect")
+    order = (*EARLIER_PHASES, *PHASES)
     known = [name for name in order if name in row.phases_s]
     names = known + sorted(name for name in row.phases_s if name not in order)
     return tuple(

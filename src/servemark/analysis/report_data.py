@@ -11,6 +11,7 @@ from servemark.analysis.findings import findings
 from servemark.analysis.front import candidate_of
 from servemark.analysis.histogram import Histogram, histogram
 from servemark.analysis.labels import display_of
+from servemark.analysis.load import Load
 from servemark.analysis.panels import cache_panel, eval_panels, phases, provenance
 from servemark.analysis.problems import failed_requests, grouped_problems, problems, warning_problem
 from servemark.analysis.report_types import Cell, Column, Header, PointView, ReportData
@@ -56,7 +57,7 @@ def build_report_data(
     newest = grouped[-1].rows if grouped else ()
     found = problems(runs, [warned for point in points for warned in point.warnings], chosen)
     lost = {each.concurrency for each in found if each.level == "error" and each.concurrency is not None}
-    missing = sorted(lost - {row.concurrency for row in newest})
+    missing = sorted(lost - {row.concurrency for row in newest if row.concurrency is not None})
     return ReportData(
         lang=chosen,
         header=_header(rows, runs, chosen),
@@ -91,7 +92,8 @@ def _point(
     return PointView(
         run_id=row.run_id,
         concurrency=row.concurrency,
-        label=text("analysis.label.point", lang, concurrency=row.concurrency),
+        load=Load.of(row).short,
+        label=Load.of(row).label(lang),
         status=row.status,
         row=row,
         folder=run.folder.name,

@@ -197,7 +197,7 @@ class FailedRequest:
     """A measured request that did not end well, with what was seen. `detail` is untrusted: escape it."""
 
     run_id: str
-    concurrency: int
+    concurrency: int | None
     request: str
     session: str
     turn: int
@@ -224,7 +224,9 @@ class PointView:
     """Everything about one point. `cells` follow `ReportData.columns`."""
 
     run_id: str
-    concurrency: int
+    concurrency: int | None
+    load: str
+    """The concurrency, or the law of arrivals of an open loop, as short as can be."""
     label: str
     status: RunStatus
     row: ResultRow

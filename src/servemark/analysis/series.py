@@ -1,7 +1,8 @@
 """Points of one line: the only points that may be joined, and the order in which they are.
 
-A line is one configuration in one go, differing in concurrency alone. Points of different lines are never
-joined, and a second run of the same concurrency in one line replaces the first, which stays listed.
+A line is one configuration in one go, differing in concurrency alone (an open loop, which has none, comes
+first). Points of different lines are never joined, and a second run of the same concurrency in one line
+replaces the first, which stays listed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def lines(rows: Iterable[ResultRow]) -> tuple[Line, ...]:
 def _line(line_id: str, members: list[ResultRow]) -> Line:
     chosen: dict[tuple[int, str], ResultRow] = {}
     for row in sorted(members, key=_rank):
-        chosen[row.concurrency, row.point_id] = row
+        chosen[row.concurrency or 0, row.point_id] = row
     kept = {row.run_id for row in chosen.values()}
     rows = tuple(chosen[key] for key in sorted(chosen))
     replaced = tuple(sorted((row for row in members if row.run_id not in kept), key=_rank))

@@ -12,8 +12,14 @@ launch:
     mounts: [/shared/models]        # roots: a step may mount nothing else
     model-paths: {org/model: /shared/models/model}
     sbatch: ["--qos=bench"]
-    srun: ["--mpi=pmix"]
+    srun: ["--cpu-freq=high"]
+    mpi: pmix                       # how ranks of a worker over several nodes are started
     exclude-nodes: [n13]
+    scratch: /tmp                   # of each node: working folders, gone after the run
+    wait-s: 7200                    # at most so long for nodes
+    silence-s: 60                   # a job whose launcher is silent for so long ends itself
+    other-nodes: 2                  # tries on other nodes when nodes fail before the replay
+    budgets-s: {images: 3600}       # time budgets of phases
     import: {command: [enroot, import, -o, "{output}", "{uri}"], digest: [enroot, digest, "{uri}"]}
 """
 
@@ -26,9 +32,26 @@ from pathlib import Path, PurePosixPath
 from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.fields import Fields, nearest
 from servemark.catalog.nodes import Node, Position, Problem, errors_of, problems_error
+from servemark.catalog.phase_budgets import budgets_of
 from servemark.catalog.yaml_nodes import read_yaml
 
 LAUNCHERS = ("local", "slurm")
+SCRATCH = Path("/tmp")  # noqa: S108 - folders below it carry a random name and are the owner's alone
+SILENCE_S = 60
+"""Longer than any pause of a shared file system."""
+OTHER_NODES = 2
+SLURM_FIELDS = (
+    "partition",
+    "account",
+    "sbatch",
+    "srun",
+    "exclude-nodes",
+    "mpi",
+    "scratch",
+    "wait-s",
+    "silence-s",
+    "other-nodes",
+)
 GPU_REQUESTS = ("gres", "gpus-per-node", "none")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]{0,255}\Z")
@@ -96,6 +119,12 @@ class LaunchCluster:
     gpu_request: str = "gres"
     exclusive: bool = True
     image_import: ImageImport | None = None
+    mpi: str | None = None
+    scratch: Path = SCRATCH
+    wait_s: int | None = None
+    silence_s: int = SILENCE_S
+    other_nodes: int = OTHER_NODES
+    budgets_s: tuple[tuple[str, float], ...] = ()
     at: Position | None = None
 
 
@@ -119,7 +148,7 @@ def launch_clusters_of(root: Node, problems: list[Problem]) -> dict[str, LaunchC
 def _cluster(name: str, inner: Fields) -> LaunchCluster:
     launcher = inner.choice("launcher", LAUNCHERS, required=True) or "local"
     if launcher == "local":
-        for field in ("partition", "account", "sbatch", "srun", "exclude-nodes"):
+        for field in SLURM_FIELDS:
             if inner.get(field) is not None:
                 inner.problem(inner.at(field), "catalog.cluster_slurm_only", field=field, name=name)
     exclusive = inner.boolean("exclusive")
@@ -144,10 +173,21 @@ def _cluster(name: str, inner: Fields) -> LaunchCluster:
         gpu_request=inner.choice("gpu-request", GPU_REQUESTS) or "gres",
         exclusive=True if exclusive is None else exclusive,
         image_import=_import(inner),
+        mpi=_word(inner, "mpi"),
+        scratch=_path(inner, "scratch", inner.text("scratch")) or SCRATCH,
+        wait_s=inner.integer("wait-s", minimum=1),
+        silence_s=inner.integer("silence-s", minimum=3) or SILENCE_S,
+        other_nodes=_count(inner, "other-nodes", OTHER_NODES),
+        budgets_s=budgets_of(inner, "budgets-s"),
         at=inner.node.at,
     )
     inner.no_others()
     return cluster
+
+
+def _count(inner: Fields, field: str, default: int) -> int:
+    found = inner.integer(field, minimum=0)
+    return default if found is None else found
 
 
 def _word(inner: Fields, field: str) -> str | None:

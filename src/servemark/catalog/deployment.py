@@ -149,6 +149,8 @@ class BenchmarkSpec:
     env: dict[str, str] = field(default_factory=dict)
     req_rate: str | None = None
     """Requests per second as written (`inf` for no limit)."""
+    budgets_s: tuple[tuple[str, float], ...] = ()
+    """(phase, seconds) that the recipe allows; they change nothing of what runs."""
 
 
 @dataclass(frozen=True, slots=True)

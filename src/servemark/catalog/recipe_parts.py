@@ -11,6 +11,7 @@ from servemark.catalog.engine_args import arguments_of, plain_args
 from servemark.catalog.fields import Fields
 from servemark.catalog.kv_and_spec import connectors_of, parallel_of, speculative_of
 from servemark.catalog.nodes import Node, Position
+from servemark.catalog.phase_budgets import budgets_of
 
 DEFAULT_ATTEMPTS, DEFAULT_INTERVAL_S = 120, 1.0
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
@@ -221,6 +222,7 @@ def benchmark_of(top: Fields) -> BenchmarkSpec:
     isl, osl = (fields.integer(name, minimum=1) for name in ("isl", "osl"))
     command = fields.text("command")
     env = environment_of(fields, "env")
+    budgets = budgets_of(fields, "budgets_s") if kind == "servemark" else ()
     fields.asked |= set(_BENCHMARK_FIELDS)
     fields.no_others(lenient=kind != "servemark")
     cache_state: Literal["marked", "cold"] = "cold" if state == "cold" else "marked"
@@ -239,6 +241,7 @@ def benchmark_of(top: Fields) -> BenchmarkSpec:
         command=command,
         env=env,
         req_rate=str(rate.scalar) if rate is not None and rate.kind != "mapping" else None,
+        budgets_s=budgets,
     )
 
 

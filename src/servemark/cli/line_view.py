@@ -66,7 +66,7 @@ def _table(data: ReportData) -> Table:
             for i, _, _ in shown
         ]
         table.add_row(
-            str(point.concurrency), Text(done, style="" if counts.ok == counts.planned else "red"), *cells
+            Text(point.load), Text(done, style="" if counts.ok == counts.planned else "red"), *cells
         )
     return table
 
@@ -78,7 +78,7 @@ def _heading(address: str) -> str:
 
 
 def _front(console: Console, data: ReportData, axis: AxisChoice) -> None:
-    by_run = {point.run_id: f"c{point.concurrency}" for point in data.points}
+    by_run = {p.run_id: p.load if p.concurrency is None else f"c{p.load}" for p in data.points}
     on_front = {p.id for p in axis.front.on}
     points = [
         PlotPoint(p.x * axis.x_factor, p.y * axis.y_factor, by_run.get(p.id, "?"), p.id in on_front)

@@ -14,13 +14,15 @@ from rich.text import Text as RichText
 from servemark.analysis.format import display
 from servemark.base.errors import ServemarkError
 from servemark.base.messages import text
+from servemark.catalog.phase_budgets import PHASES as ALL_PHASES
 from servemark.cli.safe_text import Text
 from servemark.metrics.derive import value_of
 from servemark.replay.loop import ProgressSnapshot
 from servemark.results.row import ResultRow
 from servemark.results.serialize import row_to_json
 
-PHASES = ("launch", "ready", "warmup", "replay", "evals", "collect")
+PHASES = ("allocate", "workers", "warmup", "replay", "evals", "collect")
+"""Always shown; another phase is shown in its place while it goes on."""
 
 
 def shown(value: float | None, unit: str) -> str:
@@ -94,8 +96,9 @@ class LiveView:
 
     def point_done(self, row: ResultRow) -> None:
         """A first figure as soon as there is one."""
-        self.points[row.concurrency] = "done"
-        self.shares[row.concurrency] = 1.0
+        if row.concurrency is not None:
+            self.points[row.concurrency] = "done"
+            self.shares[row.concurrency] = 1.0
         score = row.evals[0] if row.evals else None
         plain = row_to_json(row)
         line = text(
@@ -120,7 +123,7 @@ class LiveView:
 
     def _draw(self) -> Group:
         head = Text()
-        names = PHASES if self.phase_name in ("", *PHASES) else (self.phase_name, *PHASES[2:])
+        names = [n for n in ALL_PHASES if n in PHASES or n == self.phase_name]
         for name in names:
             style = "bold cyan" if name == self.phase_name else "dim"
             head.append(text(f"cli.phase.{name}"), style=style)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,8 +69,10 @@ if TYPE_CHECKING:
     help="cli.replay.option.total_timeout",
 )
 @click.option(
-    "--tokenizer", type=click.Path(path_type=Path), metavar="PATH", help="cli.replay.option.tokenizer"
+    "--tokenizer", default="auto", metavar="PATH|auto|server|usage|words", help="cli.replay.option.tokenizer"
 )
+@click.option("--tree-idle-cap", metavar="S", help="cli.replay.option.tree_idle_cap")
+@click.option("--system-idle-cap", metavar="S", help="cli.replay.option.system_idle_cap")
 @click.option("--link", is_flag=True, help="cli.replay.option.link")
 @click.option("--client", default="servemark", metavar="NAME", help="cli.replay.option.client")
 @click.option(
@@ -84,7 +87,7 @@ def replay(  # noqa: PLR0917 - one parameter an option
     processes: str, replies: str | None, cache_bust: str | None, sessions: int | None,
     scale_lengths: float, scale_think: float, gpus: int | None, slo: str | None, api_key_env: str | None,
     ca_file: Path | None, protocol: str, sticky: bool, affinity: str, retries: int, idle_timeout: float,
-    total_timeout: float, tokenizer: Path | None, link: bool,
+    total_timeout: float, tokenizer: str, tree_idle_cap: str | None, system_idle_cap: str | None, link: bool,
     client: str, client_path: Path | None, side_by_side: bool, dry_run: bool, home: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Text comes from the catalogue."""
@@ -97,6 +100,7 @@ def replay(  # noqa: PLR0917 - one parameter an option
     from servemark.traces.open import TraceOptions  # noqa: PLC0415
 
     chosen = _changed(find_profile(profile), duration, requests, grace, replies, cache_bust)
+    chosen = replace_caps(chosen, tree_idle_cap, system_idle_cap, open_loop=arrivals is not None)
     law = None if arrivals is None else parse_arrivals(arrivals, chosen.seed)
     if law is not None and chosen.replies == "live":
         raise input_error("replay.open_live")
@@ -180,6 +184,9 @@ def _run(request: ReplayRequest, home: Home, as_json: bool) -> int:
 
     with ReplayView() as view:
         result = run_replay(request, home, view.progress if view.shown else None)
+    if result.row.status != "complete":  # a last impatient signal must not cut off what is said
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
     if result.store_error is not None:
         click.echo(text("runs.not_stored", None, reason=result.store_error.what()), err=True)
     if as_json:
@@ -202,6 +209,26 @@ def _changed(  # noqa: PLR0917 - one parameter an option
     given = {"grace_s": grace, "replies": replies, "cache_bust": cache_bust}
     changes |= {name: value for name, value in given.items() if value is not None}
     return replace(profile, **changes)  # type: ignore[arg-type]  # click has checked them
+
+
+def replace_caps(profile: Profile, tree: str | None, system: str | None, *, open_loop: bool) -> Profile:
+    """The profile with the idle caps of the command line: seconds, or `none`. Raises ServemarkError (exit code 2)."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    caps = profile.idle_caps
+    for name, said in (("tree_s", tree), ("system_s", system)):
+        if said is None:
+            continue
+        if open_loop:
+            raise input_error("cli.replay.cap_open")
+        try:
+            value = None if said == "none" else float(said)
+        except ValueError:
+            value = -1.0
+        if value is not None and not 0 <= value < float("inf"):
+            raise input_error("cli.replay.bad_cap", value=said[:20])
+        caps = replace(caps, **{name: value})
+    return replace(profile, idle_caps=caps)
 
 
 def _limits(slo: str | None) -> dict[str, float]:

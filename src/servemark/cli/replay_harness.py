@@ -23,11 +23,13 @@ from servemark.metrics.derive import value_of
 from servemark.metrics.registry import METRICS
 from servemark.replay.harness import HARNESSES, HarnessJob
 from servemark.replay.harness_summary import HarnessSummary
+from servemark.replay.profiles import find_profile
 from servemark.replay.stop import StopSignal
 from servemark.results.row import ResultRow
 from servemark.results.serialize import row_to_json
 from servemark.runs.harness_run import HarnessResult, dry_run, run_harness
 from servemark.runs.replay_run import ReplayRequest
+from servemark.runs.replay_text import SOURCES
 from servemark.traces.open import detect, open_workload
 from servemark.traces.random_lengths import parse_spec
 from servemark.traces.types import Workload
@@ -43,17 +45,20 @@ def job_of(
         )
     alone = request.spec.startswith("random:")
     trace = request.trace
+    usual = find_profile(request.profile.name).idle_caps
     options = {
         "--scale-lengths": trace.scale_lengths != 1.0,
         "--link": trace.link,
         "--gpus": request.gpus is not None,
+        "--tree-idle-cap": request.profile.idle_caps.tree_s != usual.tree_s,
+        "--system-idle-cap": request.profile.idle_caps.system_s != usual.system_s,
         "--sessions": trace.sessions is not None and _format(request.spec) != "weka",
     }
     return HarnessJob(
         harness=client,  # type: ignore[arg-type]  # checked above
         target=request.target, profile=request.profile, concurrency=request.concurrency,
         arrivals=request.arrivals, max_requests=request.max_requests, max_in_flight=request.max_in_flight,
-        tokenizer=request.tokenizer, limits=request.limits,
+        tokenizer=None if request.tokenizer in SOURCES else Path(request.tokenizer), limits=request.limits,
         lengths=parse_spec(request.spec) if alone else None,
         trace_format=None if alone else _format(request.spec),
         scale_think=trace.think_scale, processes=None if processes == "auto" else request.processes,

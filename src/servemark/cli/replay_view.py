@@ -55,14 +55,17 @@ class ReplayView:
         """Two lines that fit 80 columns."""
         first = text(
             "cli.replay.live_counts", None, done=now.done, planned="∞" if now.planned is None else now.planned,
-            flight=now.in_flight, errors=now.errors, speed=shown(now.tokens_per_s, "tok/s"),
+            flight=now.in_flight, errors=now.errors,
+            rate=shown(now.requests_per_s, "req/s"), speed=shown(now.tokens_per_s, "tok/s"),
             eta="—" if now.eta_s is None else f"{now.eta_s:.0f} s",
         )  # fmt: skip
         second = text(
             "cli.replay.live_times", None, ttft=shown(now.ttft_p50_s, "s"), ttft90=shown(now.ttft_p90_s, "s"),
             itl=shown(now.itl_p50_s, "s"), itl90=shown(now.itl_p90_s, "s"),
         )  # fmt: skip
-        if now.warming:
+        if now.stopping:
+            first = text("cli.replay.live_stopping", None, flight=now.in_flight)
+        elif now.warming:
             first = text("cli.replay.live_warming", None, flight=now.in_flight)
         self._live.update(Text(first + "\n" + second))
 
@@ -95,6 +98,14 @@ def print_replay(result: ReplayResult) -> None:
         if value is not None:
             plain.add_row(Text(text(METRICS[name].label_key)), shown(value, METRICS[name].unit.value))
     console.print(plain)
+    if result.stalls:
+        console.print(text("cli.replay.stalls"))
+    for request, stall in result.stalls:
+        said = text(
+            "cli.replay.stall", None, request=request, gap=shown(stall.gap_s, "s"), chunk=stall.chunk,
+            at=shown(stall.at_s, "s"),
+        )  # fmt: skip
+        console.print(Text(f"  {said}"))
     for warned in result.row.warnings:
         console.print(Text("! " + text(f"warning.{warned.code}", None, **warned.values), style="yellow"))
     console.print(text("cli.show.folder", None, folder=result.folder), style="dim", soft_wrap=True)

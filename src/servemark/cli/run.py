@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from servemark.base.errors import input_error
 from servemark.base.home import Home
 from servemark.base.messages import text
+from servemark.cli.clusters import clusters_file, clusters_option
 from servemark.cli.options import Finite, Verb, common
+
+if TYPE_CHECKING:
+    from servemark.runs.line import LineOutcome
 
 
 def line_id_option(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -53,6 +58,9 @@ def line_id_option(ctx: click.Context, param: click.Parameter, value: str | None
     "--secrets-file", type=click.Path(path_type=Path), metavar="FILE", help="cli.run.option.secrets_file"
 )
 @click.option("--line-id", callback=line_id_option, hidden=True)
+@click.option("--cluster", metavar="NAME", help="cli.run.option.cluster")
+@click.option("--no-preflight", is_flag=True, help="cli.run.option.no_preflight")
+@clusters_option
 @common
 def run(  # noqa: PLR0917 - one parameter an option
     selector: str,
@@ -71,6 +79,9 @@ def run(  # noqa: PLR0917 - one parameter an option
     secrets: tuple[str, ...],
     secrets_file: Path | None,
     line_id: str | None,
+    cluster: str | None,
+    no_preflight: bool,
+    file: Path | None,
     home: str | None,
     as_json: bool,
 ) -> int:
@@ -95,6 +106,10 @@ def run(  # noqa: PLR0917 - one parameter an option
         cache_bust=cache_bust,  # type: ignore[arg-type]  # click has checked it
         port=port,
         evals=not no_evals,
+        cluster=cluster,
+        clusters_file=clusters_file(file, home),
+        clusters_asked=file is not None,
+        preflight=not no_preflight,
         command=("servemark", *sys.argv[1:]),
     )
     request = prepare(selector, options)
@@ -103,14 +118,20 @@ def run(  # noqa: PLR0917 - one parameter an option
         run_job.check(request)
         click.echo(run_job.dry_run_json(request) if as_json else run_job.dry_run_text(request))
         return 0
-    outcome = run_job.watch(request, where, line_id)
+    return _told(run_job.watch(request, where, line_id), where, page=not no_report, as_json=as_json)
+
+
+def _told(outcome: LineOutcome, where: Home, *, page: bool, as_json: bool) -> int:
+    """Say what became of the line; the exit code."""
+    from servemark.cli import run_job  # noqa: PLC0415 - --help must not import the client
+
     if outcome.store_error is not None:
         click.echo(text("runs.not_stored", None, reason=outcome.store_error.what()), err=True)
-    page = None if no_report or not outcome.done else run_job.make_report(outcome, where)
+    written = run_job.make_report(outcome, where) if page and outcome.done else None
     if as_json:
         run_job.print_rows(outcome)
     else:
-        run_job.print_outcome(outcome, page)
+        run_job.print_outcome(outcome, written)
     if outcome.error is not None:
         raise outcome.error
     if not as_json and not outcome.done:

@@ -20,13 +20,13 @@ from servemark.cli.line_view import print_line
 from servemark.cli.live import LiveView
 from servemark.launch.failure import printable
 from servemark.launch.job import PlannedStep
-from servemark.launch.local_allocation import HostLauncher
 from servemark.plan.points import choose
 from servemark.report.page import write_report
 from servemark.runs.deploy import check_deployment, script_of, shown_job
 from servemark.runs.line import LineOutcome, run_line
 from servemark.runs.manifest import cache_state, declared, workload_facts
 from servemark.runs.request import LineRequest
+from servemark.runs.site import site_of
 from servemark.runs.view import SilentView
 
 
@@ -79,6 +79,7 @@ def print_outcome(outcome: LineOutcome, page: Path | None) -> None:
 
 def dry_run_facts(request: LineRequest) -> dict[str, object]:
     """What would run, as one plain value."""
+    launcher = site_of(request.cluster, Path("HOME")).launcher
     return {
         "suite": request.choice.suite.name,
         "arm": request.choice.arm.key,
@@ -99,6 +100,7 @@ def dry_run_facts(request: LineRequest) -> dict[str, object]:
         "cache_hit_theoretical_blocks": request.theory.blocks,
         "evals": [{"task": t.id, "version": t.version, "n": len(t.items)} for t in request.tasks],
         "inputs": request.inputs,
+        "cluster": None if request.cluster is None else request.cluster.name,
         "steps": [
             {
                 "name": step.name,
@@ -106,6 +108,7 @@ def dry_run_facts(request: LineRequest) -> dict[str, object]:
                 "node": step.node.name,
                 "gpus": list(step.gpus),
                 "argv": list(step.process.argv),
+                "command": launcher.describe(step.request()),
                 "env": dict(step.env),
                 "files": dict(step.process.files),
                 "ready": None
@@ -138,7 +141,7 @@ def kubernetes_text(selector: str, namespace: str | None, secrets: Sequence[str]
 
 def _node_lines(request: LineRequest) -> list[str]:
     """Per node, exactly what would run, in the order of starting."""
-    launcher = HostLauncher(gpus=0)
+    launcher = site_of(request.cluster, Path("HOME")).launcher
     steps = shown_steps(request)
     lines = []
     for node in dict.fromkeys(step.node.name for step in steps):

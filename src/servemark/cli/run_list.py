@@ -18,6 +18,7 @@ from servemark.store.overview import ImportedRun
 
 STYLES = {
     RunState.COMPLETE: "green",
+    RunState.PARTIAL: "yellow",
     RunState.RUNNING: "cyan",
     RunState.FAILED: "red",
     RunState.DIED: "red",
@@ -46,7 +47,7 @@ def reason(info: RunInfo) -> str:
 
 
 def figures(info: RunInfo) -> str:
-    """A complete run in one line: requests, median TTFT, output rate."""
+    """A run with a result in one line: requests, median TTFT, output rate."""
     row = row_to_json(read_result(info.path / "result.json", verify_files=False))
     counts = row["counts"]
     ttft, rate = value_of(row, "ttft_s.p50"), value_of(row, "output_tokens_per_s")
@@ -80,7 +81,7 @@ def print_runs(found: Sequence[RunInfo], limit: int) -> None:
     table.add_column(text("cli.runs.column.why"), overflow="fold")
     for info in found[-limit:]:
         state = Text(text(f"runs.state.{info.state}"), style=STYLES[info.state])
-        said = figures(info) if info.state is RunState.COMPLETE else reason(info)
+        said = figures(info) if info.state.has_result else reason(info)
         table.add_row(Text(info.run_id), state, Text(said))
     console.print(table)
     if len(found) > limit:

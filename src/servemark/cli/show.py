@@ -25,7 +25,7 @@ def show(run: str, metric: str | None, why: bool, home: str | None, as_json: boo
     """Text comes from the catalogue."""
     from servemark.base.errors import input_error  # noqa: PLC0415 - --help imports no room
     from servemark.cli.run_list import reason, run_json  # noqa: PLC0415
-    from servemark.runs.folder import RunState, find_line, find_run  # noqa: PLC0415
+    from servemark.runs.folder import find_line, find_run  # noqa: PLC0415
 
     if why and metric is None:
         raise input_error("cli.show.why_what")
@@ -41,7 +41,7 @@ def show(run: str, metric: str | None, why: bool, home: str | None, as_json: boo
         if line_id == run or len(folders) > 1:
             return _whole(folders, as_json)
     info = find_run(runs, run)
-    if info.state is not RunState.COMPLETE:
+    if not info.state.has_result:
         if as_json:
             click.echo(json.dumps(run_json(info), ensure_ascii=False))
         else:
@@ -59,9 +59,9 @@ def show(run: str, metric: str | None, why: bool, home: str | None, as_json: boo
 def _whole(folders: list[Path], as_json: bool) -> int:
     """One run, or all runs of a line; exit code 1 when one of them has no result."""
     from servemark.results.serialize import read_result, signed_json  # noqa: PLC0415
-    from servemark.runs.folder import RunState, inspect  # noqa: PLC0415
+    from servemark.runs.folder import inspect  # noqa: PLC0415
 
-    sound = [folder for folder in folders if inspect(folder).state is RunState.COMPLETE]
+    sound = [folder for folder in folders if inspect(folder).state.has_result]
     code = 0 if len(sound) == len(folders) else 1
     if as_json:
         for folder in sound:

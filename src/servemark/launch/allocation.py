@@ -71,11 +71,15 @@ class Container:
     image: Path
     mounts: tuple[Mount, ...] = ()
     workdir: str | None = None
+    own: tuple[Mount, ...] = ()
+    """The launcher's own folders for the step, which stand in no root of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRequest:
-    """One process on one node. `gpus` are indices on that node; None leaves the choice to the launcher (all of the
+    """One process on one node, or the ranks of one MPI program on several.
+
+    `gpus` are indices on that node; None leaves the choice to the launcher (all of the
     allocation's). `critical`: the run fails when it ends by itself. Secrets go in `secret_env` and are shown nowhere."""
 
     name: str
@@ -91,6 +95,10 @@ class StepRequest:
     critical: bool = True
     srun_options: tuple[str, ...] = ()
     grace_s: float = 5.0
+    also: tuple[AllocatedNode, ...] = ()
+    """Further nodes of a step whose ranks are started together."""
+    tasks: int = 1
+    """Ranks over all its nodes, as many on each; more than one are started as MPI ranks."""
 
 
 class Step(Protocol):
@@ -143,6 +151,21 @@ class Allocation(Protocol):
     def lost(self) -> str | None:
         """Why the allocation is gone (node failure, cancelled, time limit), None while it stands."""
 
+    def lost_nodes(self) -> tuple[str, ...]:
+        """Nodes whose failure ended the allocation; empty while it stands, and when something else ended it."""
+
+    def settle(self, step: Step) -> None:
+        """A step has ended by itself: wait, bounded, until it is known whether that was the allocation's end."""
+
+    def work_root(self, default: Path) -> Path:
+        """The folder for steps' working folders: `default` where this host is the node, else one of each node's own."""
+
+    def clean(self) -> None:
+        """Remove what ended steps have left in `work_root`; steps that start later begin with nothing."""
+
+    def facts(self) -> dict[str, object]:
+        """What finds the allocation again: launcher, id, nodes, the manager's version. Plain JSON values."""
+
     def release(self) -> None:
         """End every step, give the nodes back, remove scratch. May be called twice and at any time."""
 
@@ -158,8 +181,10 @@ class Launcher(Protocol):
         *,
         on_wait: Callable[[float, str], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
+        on_id: Callable[[str], None] | None = None,
     ) -> Allocation:
-        """Block until the nodes are ours. `on_wait` gets seconds waited and the manager's reason.
+        """Block until the nodes are ours. `on_wait` gets seconds waited and the manager's reason, `on_id` the
+        manager's id as soon as there is one.
 
         Raises ServemarkError: layer input for what can never be given (more nodes than there are), layer
         allocation for refusals and time-outs, layer interrupt when `cancelled`.

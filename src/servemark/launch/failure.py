@@ -32,7 +32,8 @@ SIGNATURES: tuple[tuple[str, str], ...] = (
     ("illegal_instruction", r"(?i)illegal instruction"),
     (
         "huge_pages",
-        r"(?i)hugetlb|hugepages?\b.*(fail|not enough|insufficient)|mmap failed, size=\d+, errno=12",
+        r"(?i)(hugetlb|hugepages?)\b.*(fail|not enough|insufficient|cannot|unable|errno)|MAP_HUGETLB|"
+        r"mmap failed, size=\d+, errno=12",
     ),
     ("registration", r"(?i)fi_mr_reg|ibv_reg_mr|failed to register (local )?memory|register_?memory.*fail"),
     (

@@ -52,6 +52,8 @@ class PlannedStep:
     work_dir: Path
     config_dir: Path
     log_path: Path
+    also: tuple[AllocatedNode, ...] = ()
+    """Further nodes of a worker whose ranks are started together; `node` is the first."""
 
     def request(
         self, secret_env: Mapping[str, str] | None = None, container: Container | None = None
@@ -67,8 +69,15 @@ class PlannedStep:
             secret_env=dict(secret_env or {}),
             gpus=self.gpus or None,
             container=container,
-            grace_s=_RANK_GRACE_S if self.stage == "workers" and self.gpus else 5.0,
+            also=self.also,
+            tasks=self.process.tasks,
+            grace_s=self._grace_s(),
         )
+
+    def _grace_s(self) -> float:
+        if self.process.grace_s is not None:
+            return self.process.grace_s
+        return _RANK_GRACE_S if self.stage == "workers" and self.gpus else 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,13 +272,14 @@ def _step(
     env: dict[str, str],
     rank: int = 0,
     gpus: tuple[int, ...] = (),
+    also: tuple[AllocatedNode, ...] = (),
 ) -> PlannedStep:
     """A step with its folders and its log, all by its name."""
     log = where.log_root / f"{name}.log"
     if where.front_log is not None and (stage == "router" or role == "aggregated"):
         log = where.front_log if rank == 0 and name in ("router", "aggregated-0") else log
     work, config = where.work_root / name, where.log_root / "config" / name
-    return PlannedStep(name, instance, stage, role, rank, node, process, env, gpus, work, config, log)
+    return PlannedStep(name, instance, stage, role, rank, node, process, env, gpus, work, config, log, also)
 
 
 def _worker_place(worker: Placed, where: JobPlace) -> WorkerPlace:
@@ -284,7 +294,10 @@ def _worker_place(worker: Placed, where: JobPlace) -> WorkerPlace:
 def _worker_steps(
     ctx: JobContext, where: JobPlace, at: WorkerPlace, processes: list[PlannedProcess]
 ) -> Iterator[PlannedStep]:
-    for number, (rank, process) in enumerate(zip(at.ranks, processes, strict=True)):
+    together = len(processes) == 1  # also of several nodes: its ranks are one program
+    for number, (rank, process) in enumerate(
+        zip(at.ranks[:1] if together else at.ranks, processes, strict=True)
+    ):
         name = at.name if number == 0 else f"{at.name}.{number}"
         own = (
             {} if ctx.deployment.engine in _LLAMACPP else at.role.env
@@ -301,6 +314,7 @@ def _worker_steps(
             env=env,
             rank=number,
             gpus=rank.gpus,
+            also=tuple(other.node for other in at.ranks[1:]) if together else (),
         )
 
 

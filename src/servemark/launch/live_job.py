@@ -7,12 +7,12 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from servemark.base.errors import Layer, ServemarkError
 from servemark.base.files import make_folder, write_atomic
 from servemark.launch import failure
-from servemark.launch.allocation import Allocation, Container, Step
+from servemark.launch.allocation import Allocation, Container, Mount, Step
 from servemark.launch.engines.llamacpp import engine_command
 from servemark.launch.engines.prometheus import parse_prometheus
 from servemark.launch.engines.protocol import EngineCommand, EngineCounters, EngineIdentity
@@ -57,6 +57,8 @@ class LiveJob:
     callbacks: Callbacks = field(default_factory=Callbacks)
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
     container: Container | None = None
+    side_budgets_s: Mapping[str, float] = field(default_factory=dict)
+    """Stage -> seconds where it is not SIDE_BUDGET_S; workers have `ready_budget_s`."""
     steps: dict[str, Step] = field(default_factory=dict)
     phases_s: dict[str, float] = field(default_factory=dict)
     _oom_kills: int | None = field(default_factory=failure.oom_kill_count)
@@ -74,9 +76,9 @@ class LiveJob:
                 if self.callbacks.cancelled():
                     raise ServemarkError("launch.cancelled", Layer.INTERRUPT)
                 self._start(one)
-            budget = (
-                self.ready_budget_s if stage == "workers" or self.job.frontend == "dynamo" else SIDE_BUDGET_S
-            )
+            budget = self.side_budgets_s.get(stage, SIDE_BUDGET_S)
+            if stage == "workers" or self.job.frontend == "dynamo":
+                budget = self.ready_budget_s
             for one in planned:
                 self._await(one, begun + budget, budget)
             self.phases_s[stage] = time.monotonic() - begun
@@ -86,11 +88,20 @@ class LiveJob:
             make_folder(planned.config_dir)
             write_atomic(planned.config_dir / name, text.encode("utf-8"))
         try:
-            container = self.container if planned.stage != "services" else None
+            container = self._container(planned)
             self.steps[planned.name] = self.allocation.start(planned.request(self.secret_env, container))
         except ServemarkError as error:
             error.values.setdefault("step", planned.name)
             raise
+
+    def _container(self, planned: PlannedStep) -> Container | None:
+        """The image with the step's own folders in it; services run outside of it."""
+        if self.container is None or planned.stage == "services":
+            return None
+        own = [Mount(planned.work_dir, str(planned.work_dir), read_only=False)]
+        if planned.process.files:
+            own.append(Mount(planned.config_dir, str(planned.config_dir)))
+        return replace(self.container, own=tuple(own), workdir=str(planned.work_dir))
 
     def _await(self, planned: PlannedStep, deadline: float, budget_s: float) -> None:
         """Until this step's probe is content; an end of any step ends the wait at once."""
@@ -125,17 +136,24 @@ class LiveJob:
         """The error of the step that ended by itself, the most telling one where several did; None while all run."""
         lost = self.allocation.lost()
         if lost is not None:
-            return ServemarkError(
-                "launch.allocation_lost", Layer.ALLOCATION, reason=lost, id=self.allocation.id
-            )
+            return self._lost(lost)
         ended = [p for p in self.job.steps if self._ended(p) is not None]
         if not ended:
             return None
+        self.allocation.settle(self.steps[ended[0].name])
+        lost = self.allocation.lost()
+        if lost is not None:
+            return self._lost(lost)
         if len(self.steps) > 1:
             time.sleep(_SETTLE_S)
             ended = [p for p in self.job.steps if self._ended(p) is not None]
         first = min(ended, key=lambda p: STAGES.index(p.stage))
         return self.exit_error(first, self._ended(first) or ExitStatus())
+
+    def _lost(self, reason: str) -> ServemarkError:
+        return ServemarkError(
+            "launch.allocation_lost", Layer.ALLOCATION, reason=reason, id=self.allocation.id
+        )
 
     def _ended(self, planned: PlannedStep) -> ExitStatus | None:
         step = self.steps.get(planned.name)
@@ -198,12 +216,16 @@ class LiveJob:
 
     def stop(self) -> None:
         """Router first, services last, all of a stage at once; then the allocation. Safe to call at any time."""
+        self.stop_steps()
+        self.allocation.release()
+
+    def stop_steps(self) -> None:
+        """The same, and the allocation stays for steps to come."""
         for stage in reversed(STAGES):
             running = [self.steps.pop(p.name) for p in self.job.stage(stage) if p.name in self.steps]
             if running:
                 with ThreadPoolExecutor(min(len(running), _MAX_STOPPERS)) as pool:
                     list(pool.map(lambda step: step.stop(), running))
-        self.allocation.release()
 
     # What is read from the running servers.
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.base.files import disk_error, make_folder
 from servemark.launch import guard
-from servemark.launch.allocation import AllocatedNode, Allocation, AllocationRequest, StepRequest
+from servemark.launch.allocation import AllocatedNode, Allocation, AllocationRequest, Step, StepRequest
 from servemark.launch.ports import free_port
 from servemark.launch.process import ExitStatus, RunningWorker, start_worker
 
@@ -105,6 +105,10 @@ class LocalAllocation:
         """Start a step. Raises ServemarkError (layer launch, input or home) when it cannot be started."""
         if request.container is not None:
             raise input_error("launch.local_container", step=request.name, image=str(request.container.image))
+        if request.also or request.tasks > 1:
+            raise input_error(
+                "launch.local_ranks", step=request.name, tasks=request.tasks, nodes=1 + len(request.also)
+            )
         if self._released or self._lost is not None:
             raise ServemarkError(
                 "launch.allocation_gone", Layer.ALLOCATION, step=request.name, reason=self._lost or "-"
@@ -138,6 +142,25 @@ class LocalAllocation:
         """Why the allocation is gone: its time limit; None while it stands."""
         return self._lost
 
+    def lost_nodes(self) -> tuple[str, ...]:
+        """None: the node is this host."""
+        return ()
+
+    def settle(self, step: Step) -> None:
+        """At once: a step's end says nothing of this host."""
+
+    def work_root(self, default: Path) -> Path:
+        """As given: this host is the node."""
+        return default
+
+    def clean(self) -> None:
+        """Nothing: each step removes its own folder."""
+
+    def facts(self) -> dict[str, object]:
+        """Launcher, id and this host."""
+        nodes = [{"name": node.name, "address": node.address, "group": node.group} for node in self.nodes]
+        return {"launcher": "local", "id": self.id, "nodes": nodes}
+
     def release(self) -> None:
         """End every step, newest first in time of starting but all at once in effect; may be called twice."""
         self._released = True
@@ -170,6 +193,7 @@ class HostLauncher:
         *,
         on_wait: Callable[[float, str], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
+        on_id: Callable[[str], None] | None = None,
     ) -> LocalAllocation:
         """This host, at once. Raises ServemarkError (layer input) for more nodes or GPUs than it has."""
         if cancelled is not None and cancelled():
@@ -182,7 +206,10 @@ class HostLauncher:
             raise input_error("launch.local_gpus", wanted=wanted, found=self.gpus)
         group = request.groups[0].group if request.groups else "all"
         node = AllocatedNode(socket.gethostname(), group, "127.0.0.1", tuple(range(self.gpus)))
-        return LocalAllocation(request, (node,))
+        made = LocalAllocation(request, (node,))
+        if on_id is not None:
+            on_id(made.id)
+        return made
 
     def attach(self, allocation_id: str) -> Allocation | None:
         """None: an allocation of this host ends with its launcher."""
@@ -200,8 +227,10 @@ class HostLauncher:
         return found
 
     def describe(self, request: StepRequest) -> list[str]:
-        """`env NAME=value… argv`, secrets by name only."""
-        return [*describe_env(request), *request.argv]
+        """`env NAME=value… argv`, secrets by name only; ranks that this host does not start are said in front."""
+        nodes = ",".join(node.name for node in (request.node, *request.also))
+        ranks = [f"[{request.tasks} MPI ranks on {nodes}]"] if request.tasks > 1 else []
+        return [*ranks, *describe_env(request), *request.argv]
 
 
 def describe_env(request: StepRequest) -> list[str]:

@@ -52,6 +52,8 @@ def sbatch_script(
     `image` is what the recipe names. Where it lies is known on the cluster only: the script enters what IMAGE names,
     with MOUNTS, through pyxis' options, and says so when IMAGE is not set.
 
+    Ranks of a worker over several nodes are started by what MPI names, `pmix` when it is not set.
+
     Arguments of the script are a command that is run once all is ready, with SERVEMARK_URL and SERVEMARK_MODEL set;
     without them it serves until its time is over.
     """
@@ -155,7 +157,12 @@ def _start(step: PlannedStep) -> list[str]:
     env = dict(step.env)
     if step.gpus:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, step.gpus))
-    srun = f'srun --overlap --mem=0 --nodes=1 --ntasks=1 --nodelist="${{NODES[{number}]}}"'
+    numbers = [number, *(node.name.removeprefix("node") for node in step.also)]
+    tasks = step.process.tasks
+    nodelist = ",".join(f"${{NODES[{one}]}}" for one in numbers)
+    srun = f'srun --overlap --mem=0 --nodes={len(numbers)} --ntasks={tasks} --nodelist="{nodelist}"'
+    if tasks > 1:
+        srun += f' --ntasks-per-node={-(-tasks // len(numbers))} --kill-on-bad-exit=1 --mpi="${{MPI:-pmix}}"'
     srun += f" --chdir={word(str(step.work_dir))} --output={word(str(step.log_path))}"
     srun += " --gres=none" if not step.gpus else ""
     if step.stage != "services":

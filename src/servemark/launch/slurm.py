@@ -12,16 +12,24 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.base.files import make_folder, write_atomic
 from servemark.catalog.cluster_launch import LaunchCluster
 from servemark.launch.allocation import AllocatedNode, AllocationRequest, NodeGroup, StepRequest
-from servemark.launch.slurm_allocation import SWEEP_SCRIPT, Placed, SlurmAllocation, remove_state
+from servemark.launch.local_allocation import describe_env
+from servemark.launch.slurm_allocation import SWEEP_SCRIPT, Placed, SlurmAllocation, remove_state, scratch_of
 from servemark.launch.slurm_commands import SlurmCommands
-from servemark.launch.slurm_options import allocation_refused, components, job_name, sbatch_argv, step_argv
+from servemark.launch.slurm_options import (
+    STEP_SCRIPT,
+    allocation_refused,
+    components,
+    job_name,
+    sbatch_argv,
+    step_argv,
+)
 from servemark.launch.slurm_state import JobState, jobs_of_json, jobs_of_text, nodes_of_text
 from servemark.launch.slurm_watch import Heartbeat, end_words, read_job, wait_for
 
@@ -68,8 +76,9 @@ class SlurmLauncher:
         *,
         on_wait: Callable[[float, str], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
+        on_id: Callable[[str], None] | None = None,
     ) -> SlurmAllocation:
-        """Block until the nodes are ours. `on_wait` gets seconds waited and Slurm's reason.
+        """Block until the nodes are ours. `on_wait` gets seconds waited and Slurm's reason, `on_id` the job's id.
 
         Raises ServemarkError: layer input for what can never be given, layer allocation for refusals, time-outs and
         jobs that end while they wait, layer interrupt when `cancelled`. Nothing stays in the queue then.
@@ -79,6 +88,8 @@ class SlurmLauncher:
         job = self._submit(request)
         heart = Heartbeat(job.state / "beat")
         try:
+            if on_id is not None:
+                on_id(job.job_id)
             running = self._await(request, job, heart, on_wait, cancelled)
             placed = self._placed(request, running)
             return self._allocation(job, placed)
@@ -115,6 +126,7 @@ class SlurmLauncher:
             str(period),
             mark,
             str(groups),
+            str(scratch_of(self.cluster, mark)),
         ]
         argv = sbatch_argv(self.cluster, request, script, log, self.commands.version())
         make_folder(state)
@@ -309,8 +321,14 @@ class SlurmLauncher:
         return tuple({job.job_id: job for job in found}.values())
 
     def describe(self, request: StepRequest) -> list[str]:
-        """The srun line of a step, with `JOB` and `MARK` where an allocation's own would stand; names of secrets only."""
-        return step_argv(self.cluster, request, "JOB", None, "MARK")
+        """The srun line of a step, with `JOB` and `MARK` where an allocation's own would stand; names of secrets only.
+
+        The step's script stands there as its file; the launcher hands its text over.
+        """
+        argv = step_argv(self.cluster, request, "JOB", None, "MARK")
+        at = argv.index("/bin/sh")
+        shown = [*argv[: at + 1], str(STEP_SCRIPT), *argv[at + 4 :]]
+        return [*describe_env(replace(request, gpus=None)), *shown]
 
 
 def queue(commands: SlurmCommands) -> tuple[JobState, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from servemark.base.errors import Layer, ServemarkError
 from servemark.base.files import make_folder
 from servemark.catalog.cluster_launch import LaunchCluster
-from servemark.launch.allocation import AllocatedNode, StepRequest
+from servemark.launch.allocation import AllocatedNode, Step, StepRequest
 from servemark.launch.process import start_worker
 from servemark.launch.slurm_commands import SlurmCommands, clean_env
 from servemark.launch.slurm_options import exported, step_argv
@@ -35,6 +35,11 @@ _RELEASE_S = 40.0
 _HURRY_S = 10.0
 """A controller or a node that is silent for longer does not hold up a release: the keeper ends the job."""
 _MANY = 16
+_SETTLE_S = 15.0
+"""Slurm tells of a node that died some seconds after the steps on it have ended."""
+_ENDED_BY_SLURM = re.compile(
+    r"(?i)node failure on|not responding|job step aborted|CANCELLED AT|STEP .* CANCELLED|forcing job termination"
+)
 _RETRIED = re.compile(
     r"(?i)unable to contact slurm controller|socket timed out|zero bytes|unable to confirm allocation|"
     r"job/step already completing|resource temporarily unavailable|memory required by task is not available"
@@ -47,6 +52,11 @@ class Placed:
 
     node: AllocatedNode
     het_group: int | None
+
+
+def scratch_of(cluster: LaunchCluster, mark: str) -> Path:
+    """Where a job's steps work on each node; the sweep removes nothing that is not named so."""
+    return cluster.scratch / f"servemark-{mark}"
 
 
 class SlurmAllocation:
@@ -64,6 +74,7 @@ class SlurmAllocation:
         silence_s: float,
     ) -> None:
         """`state`: the folder that the keeper watches; `mark`: what every process of the job carries."""
+        self.scratch = scratch_of(cluster, mark)
         self.id = job_id
         self.nodes = tuple(place.node for place in placed)
         self.mark = mark
@@ -105,6 +116,12 @@ class SlurmAllocation:
 
     def _start(self, request: StepRequest) -> SlurmStep:
         argv = self.argv(request)
+        if request.container is not None and request.container.own:
+            for node in (
+                request.node,
+                *request.also,
+            ):  # a container's mounts have to be there before it starts
+                self.tell(node, ["/bin/mkdir", "-p", "-m", "700", "--", str(request.work_dir)])
         folder = request.log_path.parent
         make_folder(folder)
         worker = start_worker(
@@ -133,6 +150,36 @@ class SlurmAllocation:
     def lost(self) -> str | None:
         """Why the allocation is gone, None while it stands (also while the controller is out of reach)."""
         return self.watch.lost
+
+    def lost_nodes(self) -> tuple[str, ...]:
+        """Nodes whose failure ended the job."""
+        return self.watch.lost_nodes
+
+    def settle(self, step: Step) -> None:
+        """Where srun says that a node failed, or that its step was cancelled, wait until Slurm says so of the job."""
+        if _ENDED_BY_SLURM.search(step.log_tail(4096)):
+            wait_for(lambda: self.watch.look() is not None, _SETTLE_S, 0.3)
+
+    def work_root(self, default: Path) -> Path:
+        """A folder of each node's own, removed by the sweep."""
+        return self.scratch
+
+    def clean(self) -> None:
+        """Empty the scratch folders of all nodes."""
+        self._everywhere(["/bin/rm", "-rf", "--", str(self.scratch)])
+
+    def facts(self) -> dict[str, object]:
+        """Cluster, job id, nodes, Slurm's version, and the folder whose keeper holds the job."""
+        nodes = [{"name": node.name, "address": node.address, "group": node.group} for node in self.nodes]
+        year, month = self._commands.version()
+        return {
+            "launcher": "slurm",
+            "cluster": self._cluster.name,
+            "id": self.id,
+            "nodes": nodes,
+            "slurm_version": f"{year}.{month:02}",
+            "state": str(self._state),
+        }
 
     def live_steps(self) -> tuple[tuple[str, str], ...]:
         """(step id, name) of what Slurm runs in the job, the keeper left out; for re-attaching."""
@@ -193,11 +240,37 @@ class SlurmAllocation:
     def sweep(self) -> str:
         """Kill on every node what carries our mark and is still there; what was found, in the sweep's words."""
         script = SWEEP_SCRIPT.read_text(encoding="utf-8")
+        return self._everywhere(["/bin/sh", "-c", script, "sweep", self.mark, str(self.scratch)])
+
+    def _sweep_after(self) -> None:
+        """The job has ended, and with it the way onto its nodes: a job of seconds sweeps those that are free now."""
+        cluster, script = self._cluster, SWEEP_SCRIPT.read_text(encoding="utf-8")
+        nodes = [node.name for node in self.nodes if node.name not in self.watch.lost_nodes]
+        line = ["srun", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", "--ntasks-per-node=1"]
+        line += ["--immediate=5", "--time=1", "--input=none", "--export=PATH", "--job-name=servemark-sweep"]
+        line += [f"--partition={cluster.partition}"] if cluster.partition else []
+        line += [f"--account={cluster.account}"] if cluster.account else []
+        if nodes:
+            argv = [
+                *line,
+                *cluster.sbatch,
+                "--",
+                "/bin/sh",
+                "-c",
+                script,
+                "sweep",
+                self.mark,
+                str(self.scratch),
+            ]
+            self._commands.once(argv, timeout_s=_HURRY_S)
+
+    def _everywhere(self, argv: Sequence[str]) -> str:
+        """The output of a short command on all nodes at once; what fails is left to the sweep and the keeper."""
         words = []
         for group in dict.fromkeys(self._groups.values()):
             count = sum(1 for other in self._groups.values() if other == group)
-            argv = self._srun(group, [f"--nodes={count}"], ["/bin/sh", "-c", script, "sweep", self.mark])
-            words.append(self._commands.once(argv, timeout_s=_HURRY_S).out)
+            line = self._srun(group, [f"--nodes={count}"], argv)
+            words.append(self._commands.once(line, timeout_s=_HURRY_S).out)
         return "".join(words)
 
     def release(self) -> None:
@@ -213,10 +286,16 @@ class SlurmAllocation:
             self.sweep()
         self.watch.stop()
         self._heart.end()
+        if not stands:
+            self._sweep_after()
         if not self._commands.once(["scancel", self.id], timeout_s=_HURRY_S).transient:
             wait_for(self._job_gone, _RELEASE_S, 0.1)
         self._heart.close()
         remove_state(self._state)
+        for log in self._state.parent.glob(f"allocation-*-{self.id}.log"):
+            with contextlib.suppress(OSError):
+                if log.stat().st_size == 0:  # the keeper had nothing to say
+                    log.unlink()
 
     def _stop_all(self, steps: Sequence[SlurmStep]) -> None:
         """All at once: each has its own grace. The last started are asked first, so that clients end before servers."""

@@ -1,15 +1,20 @@
 #!/bin/sh
 # The batch step of an allocation: keeps it for as long as the launcher shows signs of life, and ends it otherwise.
-#   slurm_keeper.sh STATE_DIR SILENCE_S PERIOD_S MARK HET_GROUPS
+#   slurm_keeper.sh STATE_DIR SILENCE_S PERIOD_S MARK HET_GROUPS SCRATCH
 # STATE_DIR/beat changes while the launcher lives; `end` in it ends the job. The job ends with this script, and every
 # step of it. Seconds are counted on this node's clock from the last change seen, so clocks need not agree.
-state=$1 silence=$2 period=$3 mark=$4 groups=$5
+state=$1 silence=$2 period=$3 mark=$4 groups=$5 scratch=$6
 if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
   echo "servemark-keeper: Slurm started job $SLURM_JOB_ID again; that would be a new attempt, so it ends"
   exit 3
 fi
 now() { cut -d. -f1 /proc/uptime; }
-trap 'exit 0' TERM INT
+# Slurm ends the job (a node failed, its time is over, scancel): what this node holds of it goes too.
+ended() {
+  [ ! -e "$state/sweep.sh" ] || /bin/sh "$state/sweep.sh" "$mark" "$scratch"
+  exit 0
+}
+trap ended TERM INT
 echo "$SLURM_JOB_ID" >"$state/.keeper" && mv "$state/.keeper" "$state/keeper"
 last='' seen=$(now)
 while :; do
@@ -24,7 +29,7 @@ while :; do
     while [ "$group" -lt "$groups" ]; do
       set -- --overlap --mem=0 --ntasks-per-node=1 --export=PATH --immediate=10
       [ "$groups" -eq 1 ] || set -- "$@" "--het-group=$group"
-      srun "$@" /bin/sh -c "$(cat "$state/sweep.sh")" sweep "$mark"
+      srun "$@" /bin/sh -c "$(cat "$state/sweep.sh")" sweep "$mark" "$scratch"
       group=$((group + 1))
     done
     rm -f "$state/beat" "$state/keeper" "$state/sweep.sh" "$state/request.json" "$state/job"

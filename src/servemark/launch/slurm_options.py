@@ -15,7 +15,7 @@ from pathlib import Path
 
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.catalog.cluster_launch import LaunchCluster
-from servemark.launch.allocation import AllocationRequest, Container, NodeGroup, StepRequest
+from servemark.launch.allocation import AllocationRequest, Container, Mount, NodeGroup, StepRequest
 from servemark.launch.process import checked_env
 
 STEP_SCRIPT = Path(__file__).with_name("slurm_step.sh")
@@ -141,8 +141,15 @@ def step_argv(
     """`srun … sh -c STEP_SCRIPT … PROGRAM …`. Values of variables are not in it: `--export` gives names only."""
     own = exported(request, mark)
     names = dict.fromkeys((*(name for name in STEP_ENV if name in os.environ), *own))
-    argv = ["srun", f"--jobid={job_id}", "--overlap", "--mem=0", "--nodes=1", "--ntasks=1"]
-    argv += [f"--nodelist={request.node.name}", f"--job-name={request.name}", "--input=none"]
+    nodes = [request.node.name, *(node.name for node in request.also)]
+    argv = ["srun", f"--jobid={job_id}", "--overlap", "--mem=0", f"--nodes={len(nodes)}"]
+    argv += [f"--ntasks={request.tasks}"]
+    if request.tasks > 1:
+        argv.append(f"--ntasks-per-node={-(-request.tasks // len(nodes))}")
+        argv.append("--kill-on-bad-exit=1")  # ranks wait for each other for ever
+        if cluster.mpi is not None:
+            argv.append(f"--mpi={cluster.mpi}")
+    argv += [f"--nodelist={','.join(nodes)}", f"--job-name={request.name}", "--input=none"]
     argv.append(f"--export={','.join(names)}")
     if het_group is not None:
         argv.append(f"--het-group={het_group}")
@@ -155,7 +162,10 @@ def step_argv(
     argv += cluster.srun
     argv += recipe_options(request.srun_options)
     gpus = "all" if request.gpus is None else ",".join(str(one) for one in request.gpus) or "none"
-    folder = "" if request.container is not None else str(request.work_dir)
+    inside = request.container is None or any(
+        mount.source == request.work_dir for mount in request.container.own
+    )
+    folder = str(request.work_dir) if inside else ""
     script = STEP_SCRIPT.read_text(encoding="utf-8")
     return [*argv, "--", "/bin/sh", "-c", script, "servemark-step", folder, gpus, *request.argv]
 
@@ -182,7 +192,8 @@ def container_options(cluster: LaunchCluster, container: Container | None, own: 
     mounts = []
     for mount in container.mounts:
         _within(cluster, mount.source)
-        mounts.append(f"{_text(mount.source)}:{_text(mount.target)}{':ro' if mount.read_only else ''}")
+        mounts.append(_mounted(mount))
+    mounts += [_mounted(mount) for mount in container.own]
     if mounts:
         argv.append(f"--container-mounts={','.join(mounts)}")
     if container.workdir is not None:
@@ -191,6 +202,10 @@ def container_options(cluster: LaunchCluster, container: Container | None, own: 
         # Without it the image's own values would win over the recipe's.
         argv.append(f"--container-env={','.join(own)}")
     return argv
+
+
+def _mounted(mount: Mount) -> str:
+    return f"{_text(mount.source)}:{_text(mount.target)}{':ro' if mount.read_only else ''}"
 
 
 def _within(cluster: LaunchCluster, source: Path) -> None:

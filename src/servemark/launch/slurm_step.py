@@ -19,13 +19,16 @@ from servemark.launch.slurm_watch import wait_for
 
 _STARTED = re.compile(r"^servemark-step: started (\d+(?:\+\d+)?\.\d+) on (\S+) pid (\d+)$", re.MULTILINE)
 _REFUSED = re.compile(r"^servemark-step: refused (\w+)(.*)$", re.MULTILINE)
-_EXITED = re.compile(r"^srun: error: \S+: task 0: Exited with exit code (\d+)", re.MULTILINE)
-_SIGNALLED = re.compile(r"^srun: error: \S+: task 0: (?!Exited)\w", re.MULTILINE)
+_EXITED = re.compile(r"^srun: error: \S+: tasks? [\d,-]+: Exited with exit code (\d+)", re.MULTILINE)
+_SIGNALLED = re.compile(r"^srun: error: \S+: tasks? [\d,-]+: (?!Exited)\w", re.MULTILINE)
 """A task that a signal ended did run, although its last output may be lost with it."""
 _CONTAINER = re.compile(
     r"(?im)^.*(?:pyxis|enroot|container|spank).*(?:fail|error|no such|does not exist|cannot|unable|already exists).*$"
 )
-_NODE_FAILED = re.compile(r"(?i)node failure on (\S+)|srun: error: Node (\S+) not responding")
+_NODE_FAILED = re.compile(
+    r"(?i)node failure on (\S+)|srun: error: Node (\S+) not responding|"
+    r"task launch for \S+ failed on node (\S+): (?:communication|.*timed out|.*connection)"
+)
 _KILL_S = 12.0
 """srun waits 7 s for a step that it kills."""
 _LOST_BYTES = 1 << 16
@@ -44,6 +47,7 @@ class SlurmStep:
         self.step_id = step_id
         self.pid = pid
         self._grace_s = request.grace_s
+        self._tasks = request.tasks
         self._worker = worker
         self._commands = commands
         self._stopped: ExitStatus | None = None
@@ -59,8 +63,13 @@ class SlurmStep:
         return None if status is None else self._told(status)
 
     def _told(self, status: ExitStatus) -> ExitStatus:
-        """srun says 128 + N for a task that signal N ended, and in its log that it did not exit by itself."""
+        """srun says 128 + N for a task that signal N ended, and in its log that it did not exit by itself.
+
+        Of several ranks the first that ended badly counts: srun ends the others, and reports the highest status.
+        """
         code = status.exit_code
+        if code and self._tasks > 1 and (first := _EXITED.search(self._worker.log_tail(_LOST_BYTES))):
+            return ExitStatus(exit_code=int(first.group(1)))
         if code is None or not 128 < code < 193:
             return status
         said = _EXITED.findall(self._worker.log_tail(4096))
@@ -182,7 +191,7 @@ def start_error(log: str, request: StepRequest, status: str) -> ServemarkError:
         )
     failed = _NODE_FAILED.search(log)
     if failed is not None:
-        node = failed.group(1) or failed.group(2)
+        node = next(name for name in failed.groups() if name)
         return ServemarkError(
             "launch.slurm_step_node", Layer.ALLOCATION, step=request.name, node=node, log=where
         )

@@ -4,9 +4,9 @@
 # so signals and its exit status are its own.
 dir=$1 gpus=$2
 shift 2
-exec 2>&1
+exec 2>&1 </dev/null # slurmd gives a pipe that has ended, which a program may take for its starter's end
 if [ -n "$dir" ]; then
-  { mkdir -p -- "$dir" && cd -- "$dir"; } || { echo 'servemark-step: refused cwd'; exit 126; }
+  { (umask 077 && mkdir -p -- "$dir") && cd -- "$dir"; } || { echo 'servemark-step: refused cwd'; exit 126; }
 fi
 if [ "$gpus" != all ]; then
   for name in CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ZE_AFFINITY_MASK GPU_DEVICE_ORDINAL; do

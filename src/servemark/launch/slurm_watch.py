@@ -86,7 +86,7 @@ def end_words(
     if any(job.restarts for job in jobs):
         return text("launch.slurm_lost_restarted", None, job=job_id)
     ended = [job for job in jobs if not job.alive and not job.waiting]
-    failed = [job for job in ended if job.state in NODE_WORDS or job.reason == "NodeDown"]
+    failed = [job for job in ended if node_failed((job,))]
     worst = next(iter(failed or [job for job in ended if job.state != COMPLETING]), None)
     if worst is None:
         return None  # while it is winding down Slurm does not say how it ended
@@ -97,6 +97,11 @@ def end_words(
         return text(_ENDS[worst.state], None, job=job_id)
     status = f"{worst.state} {worst.exit_code}:{worst.signal}"
     return text("launch.slurm_lost_ended", None, job=job_id, status=status, reason=worst.reason)
+
+
+def node_failed(jobs: tuple[JobState, ...]) -> bool:
+    """Whether a failed node ended one of a job's components."""
+    return any(not job.alive and (job.state in NODE_WORDS or job.reason == "NodeDown") for job in jobs)
 
 
 def failed_nodes(commands: SlurmCommands, nodes: tuple[str, ...]) -> tuple[str, ...]:
@@ -126,6 +131,8 @@ class Watch:
         self.heart = heart
         self.beat_s = min(5.0, max(0.1, silence_s / 8))
         self.lost: str | None = None
+        self.lost_nodes: tuple[str, ...] = ()
+        """Those that failed, where that is why."""
         self.unreachable_since: float | None = None
         """Monotonic seconds since when the controller has not answered; None while it does."""
         self._completing_since: float | None = None
@@ -156,7 +163,10 @@ class Watch:
         else:
             self.unreachable_since = None
             if self.lost is None and not self._over.is_set():
-                self.lost = end_words(self.commands, jobs, self.nodes, self.job_id) or self._stuck(jobs)
+                words = end_words(self.commands, jobs, self.nodes, self.job_id) or self._stuck(jobs)
+                if words is not None and node_failed(jobs):
+                    self.lost_nodes = failed_nodes(self.commands, self.nodes) or self.nodes
+                self.lost = words
         return self.lost
 
     def _stuck(self, jobs: tuple[JobState, ...]) -> str | None:

@@ -83,6 +83,7 @@ class Need(StrEnum):
     ENGINE_COUNTERS = "engine_counters"
     EVAL = "eval"
     CLIENT = "client"
+    CLOSED_LOOP = "closed_loop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +262,7 @@ _RATES = (
 )
 
 _WORK = (
-    Metric("concurrency", Unit.SESSIONS, _NONE, Kind.SCALAR, field="concurrency"),
+    Metric("concurrency", Unit.SESSIONS, _NONE, Kind.SCALAR, Need.CLOSED_LOOP, field="concurrency"),
     Metric(
         "achieved_concurrency", Unit.SESSIONS, _NONE, Kind.SCALAR, Need.WINDOW, field="achieved_concurrency"
     ),

@@ -9,6 +9,7 @@ Definitions (id `servemark-1`):
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from operator import sub
 from typing import Protocol
@@ -125,3 +126,25 @@ def stall_threshold_s(gaps: Sequence[float]) -> float:
     """A gap longer than max(10 x the reply's median gap, 1 s) is a stall. `gaps` must not be empty."""
     ordered = sorted(gaps)
     return max(10 * ordered[len(ordered) // 2], LEAST_STALL_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A pause inside a reply: `gap_s` seconds without content before content event number `chunk` (from 0), which
+    arrived at `at_s` on the record's clock."""
+
+    chunk: int
+    at_s: float
+    gap_s: float
+
+
+def stalls(request: RequestTimes) -> list[Stall]:
+    """Every gap of one reply that is longer than its `stall_threshold_s`, in order. The wait for the first content
+    is no stall but the TTFT."""
+    gaps = chunk_gaps_s(request)
+    if not gaps:
+        return []
+    threshold_s = stall_threshold_s(gaps)
+    return [
+        Stall(number, request.chunk_s[number], gap) for number, gap in enumerate(gaps, 1) if gap > threshold_s
+    ]

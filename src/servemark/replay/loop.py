@@ -11,9 +11,8 @@ exactly one record, handed to the sink the moment it ends.
 from __future__ import annotations
 
 import asyncio
-import gc
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,8 +20,9 @@ from servemark.base.errors import input_error
 from servemark.replay.client import Client
 from servemark.replay.health import HealthWatch
 from servemark.replay.outcome import LiveSample, LoopOutcome
+from servemark.replay.playing import Barrier, Go, Ready, play, report
 from servemark.replay.profiles import FailureGate, Replies, Validity
-from servemark.replay.progress import PROGRESS_INTERVAL_S, Progress, ProgressSnapshot
+from servemark.replay.progress import Progress, ProgressSnapshot
 from servemark.replay.prompts import SegmentText
 from servemark.replay.record import Phase, RequestRecord
 from servemark.replay.sending import Sender, SendRules
@@ -144,25 +144,6 @@ def check_think_times(session: Session) -> None:
         check(child.id, [child.delay_s])
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """What a shard knows before the window: seconds from t* to its earliest send."""
-
-    first_offset_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Go:
-    """When the window begins, on the client's clock, and the earliest offset of all shards."""
-
-    start_s: float
-    first_offset_s: float
-
-
-Barrier = Callable[[Ready], Awaitable[Go]]
-"""Called once, after warm-up: lets several processes begin together."""
-
-
 async def run_closed_loop(  # noqa: PLR0917 - the last three are optional
     plan: LoopPlan,
     client: Client,
@@ -179,31 +160,11 @@ async def run_closed_loop(  # noqa: PLR0917 - the last three are optional
     requests in flight are cancelled and its error is raised again. The same holds for `text_maker` and
     `on_progress`, except that cancelled requests still reach the sink. Cancelling this coroutine is a stop
     `now`. Raises ServemarkError (layer replay) when a request of the warm-up fails.
-
-    While it runs, objects that existed before are hidden from Python's cycle collector: walking a large
-    workload would stop the clock for everyone in flight.
     """
-    await client.warm(plan.lanes)
-    replay = ClosedLoop(plan, client, text_maker, sink, stop)
-    if on_made is not None:
-        on_made(replay)
-    gc.freeze()
-    try:
-        with stop.watched(replay.on_stop):
-            await replay.run(on_progress, barrier)
-    except BaseExceptionGroup as group:
-        raise first_error(group) from None
-    finally:
-        gc.unfreeze()
-    return replay.outcome()
-
-
-def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error of nested groups."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    return await play(
+        lambda: ClosedLoop(plan, client, text_maker, sink, stop),
+        plan.lanes, client, stop, on_progress, barrier, on_made,
+    )  # fmt: skip
 
 
 class ClosedLoop:
@@ -259,7 +220,7 @@ class ClosedLoop:
         async with asyncio.TaskGroup() as background:
             helpers = [background.create_task(self._watch_live(), name="live")]
             if on_progress is not None:
-                helpers.append(background.create_task(self._report(on_progress), name="report"))
+                helpers.append(background.create_task(report(self._snapshot, on_progress), name="report"))
             try:
                 await self._warmed(trees)
                 go = await self._go(trees, barrier)
@@ -449,11 +410,6 @@ class ClosedLoop:
             if len(self._live) >= 4096:
                 del self._live[::2]
                 self._live_interval_s *= 2
-
-    async def _report(self, on_progress: Callable[[ProgressSnapshot], None]) -> None:
-        while True:
-            on_progress(self._snapshot())
-            await asyncio.sleep(PROGRESS_INTERVAL_S)
 
     def _snapshot(self) -> ProgressSnapshot:
         elapsed_s = max(0.0, self._client.now_s() - self._started_s)

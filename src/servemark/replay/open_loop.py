@@ -8,7 +8,6 @@ flight, where one is asked for, may hold a request back; how many it held is tol
 from __future__ import annotations
 
 import asyncio
-import gc
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,10 +17,11 @@ from servemark.base.errors import input_error
 from servemark.replay.arrivals import Arrivals
 from servemark.replay.client import Client
 from servemark.replay.health import HealthWatch
-from servemark.replay.loop import LIVE_INTERVAL_S, Barrier, Ready, Shard, first_error
+from servemark.replay.loop import LIVE_INTERVAL_S, Shard
 from servemark.replay.outcome import LiveSample, LoopOutcome
+from servemark.replay.playing import Barrier, Ready, play, report
 from servemark.replay.profiles import FailureGate, Validity
-from servemark.replay.progress import PROGRESS_INTERVAL_S, Progress, ProgressSnapshot
+from servemark.replay.progress import Progress, ProgressSnapshot
 from servemark.replay.prompts import SegmentText
 from servemark.replay.record import Phase, RequestRecord
 from servemark.replay.sending import Live, Sender, SendRules
@@ -153,19 +153,11 @@ async def run_open_loop(  # noqa: PLR0917 - the last two are optional
     on_made: Callable[[OpenLoop], None] | None = None,
 ) -> LoopOutcome:
     """Send the plan's requests at their times. `sink`, `stop` and errors as in `run_closed_loop`."""
-    await client.warm(min(WARM_CONNECTIONS, plan.max_in_flight or WARM_CONNECTIONS))
-    replay = OpenLoop(plan, client, text_maker, sink, stop)
-    if on_made is not None:
-        on_made(replay)
-    gc.freeze()
-    try:
-        with stop.watched(replay.on_stop):
-            await replay.run(on_progress, barrier)
-    except BaseExceptionGroup as group:
-        raise first_error(group) from None
-    finally:
-        gc.unfreeze()
-    return replay.outcome()
+    return await play(
+        lambda: OpenLoop(plan, client, text_maker, sink, stop),
+        min(WARM_CONNECTIONS, plan.max_in_flight or WARM_CONNECTIONS),
+        client, stop, on_progress, barrier, on_made,
+    )  # fmt: skip
 
 
 class OpenLoop:
@@ -210,7 +202,7 @@ class OpenLoop:
         async with asyncio.TaskGroup() as background:
             helpers = [background.create_task(self._watch.run()), background.create_task(self._watch_live())]
             if on_progress is not None:
-                helpers.append(background.create_task(self._report(on_progress)))
+                helpers.append(background.create_task(report(self._snapshot, on_progress)))
             try:
                 if barrier is not None:
                     self._started_s = (await barrier(Ready(0.0))).start_s
@@ -346,11 +338,6 @@ class OpenLoop:
             await asyncio.sleep(LIVE_INTERVAL_S)
             if len(self._live) < 4096:
                 self._live.append(LiveSample(self._client.now_s(), 0, self._client.in_flight))
-
-    async def _report(self, on_progress: Callable[[ProgressSnapshot], None]) -> None:
-        while True:
-            on_progress(self._snapshot())
-            await asyncio.sleep(PROGRESS_INTERVAL_S)
 
     def _snapshot(self) -> ProgressSnapshot:
         elapsed_s = max(0.0, self._client.now_s() - self._started_s)

@@ -8,11 +8,14 @@ timers of all alike, and notices a process that ends without a word: the result 
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,9 +23,10 @@ from typing import Any, Final
 
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.replay.health import kernel_drops
-from servemark.replay.loop import Go, Shard
+from servemark.replay.loop import Shard
 from servemark.replay.merging import merge_outcomes
 from servemark.replay.outcome import LoopOutcome, ProcessFacts
+from servemark.replay.playing import Go
 from servemark.replay.progress import PROGRESS_INTERVAL_S, MergedProgress, ProgressSnapshot
 from servemark.replay.records_io import read_records
 from servemark.replay.shard_process import ShardJob, main
@@ -33,6 +37,7 @@ STREAMS_A_PROCESS: Final = 256
 """Streams that one process is given by `auto`: at 20 ms between tokens about a third of a core."""
 _POLL_S: Final = 0.1
 _HEAD_START_S: Final = 0.2
+_END_S: Final = 2.5
 _CLOCK_ROUNDS: Final = 5
 
 
@@ -51,6 +56,19 @@ def process_count(asked: str, streams: int) -> int:
     if not 1 <= count <= MAX_PROCESSES:
         raise input_error("replay.bad_processes", value=asked[:20], limit=MAX_PROCESSES)
     return min(count, max(1, streams))
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """A signal to the whole group must not end a process that is still importing: it inherits this mask, and lifts it
+    when it ignores them itself. The parent's own are delivered afterwards."""
+    resource_tracker.ensure_running()  # its start would lift the mask again
+    held = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(slots=True, eq=False)
@@ -99,8 +117,9 @@ class ProcessReplay:
         `replay.shards_lost` when none lived to tell."""
         drops = kernel_drops()
         merged = MergedProgress(self.job.planned, self.job.duration_s)
-        self._start()
         try:
+            with _signals_held():
+                self._start()
             self._loop(merged)
         finally:
             self._end_all()
@@ -130,8 +149,8 @@ class ProcessReplay:
                 target=main, args=(theirs, self.job, Shard(index, self.count), records), daemon=True
             )
             process.start()
-            theirs.close()
             self._children.append(_Child(index, process, ours, records))
+            theirs.close()
         if self.on_started is not None:
             self.on_started([child.process.pid or 0 for child in self._children])
 
@@ -227,14 +246,13 @@ class ProcessReplay:
 
     def _end_all(self) -> None:
         for child in self._children:
-            child.process.join(0.5 if child.outcome is not None or child.error is not None else 0.0)
-            if child.process.is_alive():
-                child.process.terminate()
-                child.process.join(2.0)
+            child.pipe.close()  # a child that still runs gives up what it has in flight, keeps its records, and ends
+        until_s = time.monotonic() + _END_S
+        for child in self._children:
+            child.process.join(max(0.0, until_s - time.monotonic()))
             if child.process.is_alive():
                 child.process.kill()
                 child.process.join()
-            child.pipe.close()
 
 
 def _facts(child: _Child) -> ProcessFacts:

@@ -239,3 +239,31 @@ class FailureGate:
     def share(self) -> float:
         """Failed requests / requests that have ended."""
         return self._failed / self._ended if self._ended else 0.0
+
+
+GONE_AFTER_S: Final = 5.0
+GONE_KINDS: Final = frozenset({"resolve_failed", "connect_refused", "connect_failed"})
+"""Failures before anything was sent, which come at once: a lane that met one waits before its next turn."""
+
+
+def is_gone(record: RequestRecord) -> bool:
+    """True for a request for which there was no connection to be had."""
+    return record.error_kind in GONE_KINDS
+
+
+class GoneGate:
+    """Notices a server that has ended: connecting fails, and nothing else has happened, for GONE_AFTER_S."""
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+
+    def add(self, record: RequestRecord, now_s: float) -> bool:
+        """Take in a request that has ended; True when the server counts as gone."""
+        if record.outcome == "cancelled":
+            return False
+        if not is_gone(record):
+            self._since_s = None
+            return False
+        if self._since_s is None:
+            self._since_s = now_s
+        return now_s - self._since_s >= GONE_AFTER_S

@@ -39,6 +39,13 @@ class ProgressSnapshot:
     itl_p90_s: float | None = None
     duration_s: float | None = None
     warming: bool = False
+    stopping: bool = False
+    """Nothing more is sent; what is in flight is waited for."""
+
+    @property
+    def requests_per_s(self) -> float | None:
+        """Requests that have ended, over the time so far; None before the first."""
+        return self.done / self.elapsed_s if self.done and self.elapsed_s > 0 else None
 
     @property
     def eta_s(self) -> float | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from servemark.replay.client import Client
-from servemark.replay.loop import Barrier, ClosedLoop, LoopPlan, run_closed_loop
+from servemark.replay.loop import ClosedLoop, LoopPlan, run_closed_loop
 from servemark.replay.open_loop import OpenLoop, OpenPlan, run_open_loop
 from servemark.replay.outcome import ReplayOutcome
+from servemark.replay.playing import Barrier
 from servemark.replay.progress import ProgressSnapshot
 from servemark.replay.prompts import SegmentText
 from servemark.replay.record import RequestRecord

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from servemark.replay.client import Client
-from servemark.replay.profiles import FailureGate, Replies
+from servemark.replay.profiles import FailureGate, GoneGate, Replies
 from servemark.replay.progress import Progress
 from servemark.replay.prompts import SegmentText, SessionPrompts
 from servemark.replay.record import Phase, RequestRecord
@@ -17,6 +17,8 @@ from servemark.replay.target import ChatRequest
 from servemark.traces.types import CacheBust, Session, SubAgent, Turn
 
 TOO_MANY_FAILED = "failed_requests"
+SERVER_GONE = "server_gone"
+"""Why a replay ended itself: more failed than its profile allows, or nobody takes connections any more."""
 """Reason of the stop when more requests failed than the profile allows."""
 
 
@@ -78,6 +80,7 @@ class Sender:
         self._sink_broken = False
         self._stop = stop
         self._gate = gate
+        self._gone = GoneGate()
         # Unique in the logs of a server that serves several points and phases, and short enough for a header.
         self._salt_id = sha256(rules.marker_salt.encode("utf-8", "surrogatepass")).hexdigest()[:8]
         self.begun: Callable[[str], None] | None = None
@@ -161,6 +164,8 @@ class Sender:
 
     def _keep(self, record: RequestRecord, measured: bool) -> None:
         """After the sink has failed once there is nowhere to put records."""
+        if self._gone.add(record, self.client.now_s()):
+            self._stop.request("now", SERVER_GONE)
         if measured:
             self.progress.add(record)
             if self._gate is not None and self._gate.add(record):

@@ -15,9 +15,10 @@ from typing import Any
 
 from servemark.base.errors import ServemarkError
 from servemark.replay.client import Client, run
-from servemark.replay.loop import ClosedLoop, Go, Ready, Shard
+from servemark.replay.loop import ClosedLoop, Shard
 from servemark.replay.open_loop import OpenLoop
 from servemark.replay.outcome import LoopOutcome
+from servemark.replay.playing import Go, Ready
 from servemark.replay.progress import PROGRESS_INTERVAL_S
 from servemark.replay.prompts import SegmentText
 from servemark.replay.records_io import RecordWriter
@@ -43,9 +44,11 @@ class ShardJob:
 
 
 def main(pipe: Connection, job: ShardJob, shard: Shard, records: Path) -> None:
-    """Entry of the process. Ctrl-C at a terminal reaches every process of the group: the parent alone decides
-    what it means, and tells."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Entry of the process. Ctrl-C at a terminal, and a batch system's SIGTERM, reach every process of the
+    group: the parent alone decides what they mean, and tells."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     line = _Line(pipe, job.zero_ns)
     line.say("hello")
     if not line.answer_clocks():

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+from servemark.replay.profiles import is_gone
 from servemark.replay.record import RequestRecord
 from servemark.replay.sending import Live, Sender
 from servemark.replay.start_points import StreamStart, TreeStart
 from servemark.replay.timeline import Timeline
 from servemark.traces.types import Session, SubAgent, Turn
+
+GONE_PAUSE_S: Final = 0.1
 
 
 @dataclass(slots=True, eq=False)
@@ -138,6 +142,8 @@ class TreeRunner:
         request.intended_send_s = due_s
         record = await self._sender.send(request)
         self._sender.note_reply(live, number, turn, record)
+        if is_gone(record):  # else a dead server would be asked thousands of times a second
+            await self._timeline.until(self._sender.client.now_s() + GONE_PAUSE_S, tree.key)
         return record
 
     def _start_children(

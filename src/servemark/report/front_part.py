@@ -105,7 +105,7 @@ def _mark(candidate: Candidate, axis: AxisChoice, ground: _Ground, short: bool) 
     place = t("report.mark.on") if on_front else t("report.mark.dominated")
     return FrontMark(
         row=f"row-{index}",
-        label=str(point.concurrency) if short else t("report.mark", n=point.concurrency),
+        label=point.load if short or point.concurrency is None else t("report.mark", n=point.load),
         x=(candidate.x or 0.0) * axis.x_factor,
         y=(candidate.y or 0.0) * axis.y_factor,
         on_front=on_front,

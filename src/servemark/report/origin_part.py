@@ -19,8 +19,15 @@ from servemark.report.views import (
 )
 from servemark.report.words import Words, capital, clip, listed
 
-SLOTS = ("launch", "ready", "warmup", "replay", "evals", "collect")
-"""Phases in the order of the legend's tones; others share the last one."""
+SLOTS = (
+    ("launch", "allocate", "preflight", "images"),
+    ("ready", "services", "workers", "router", "health"),
+    ("warmup",),
+    ("replay",),
+    ("evals",),
+    ("collect",),
+)
+"""Phases in the order of the legend's tones, those of one tone together; others share the last one."""
 MAX_FAILED = 30
 MAX_DETAIL_CHARS = 400
 
@@ -32,7 +39,7 @@ def origin_part(data: ReportData, t: Words) -> OriginPart:
         same.setdefault(point.provenance, []).append(point)
     tables = tuple(
         OriginTable(
-            title="" if len(same) == 1 else capital(_places((point.concurrency for point in members), t)),
+            title="" if len(same) == 1 else capital(_places((point.load for point in members), t)),
             rows=tuple(_fact(row, t) for row in rows if row.declared is not None),
             more=tuple((row.field, row.observed or ABSENT) for row in rows if row.declared is None),
         )
@@ -77,7 +84,7 @@ def phase_part(data: ReportData, t: Words) -> PhasePart:
 
 
 def _slot(name: str) -> int:
-    return SLOTS.index(name) if name in SLOTS else len(SLOTS)
+    return next((slot for slot, names in enumerate(SLOTS) if name in names), len(SLOTS))
 
 
 def _phases(point: PointView, names: tuple[str, ...], longest: float, t: Words) -> PhaseRow:
@@ -107,11 +114,11 @@ def trouble_part(data: ReportData, t: Words) -> TroublePart:
         )
         for (level, _, title), members in kinds.items()
     )
-    failed = [request for point in data.points for request in point.failed]
+    failed = [(point.label, request) for point in data.points for request in point.failed]
     total = sum(point.failed_total for point in data.points)
     shown = failed[:MAX_FAILED]
     note = t("report.failed.more", shown=len(shown), total=total) if total > len(shown) else ""
-    lines = tuple(_failed(request, t) for request in shown)
+    lines = tuple(_failed(label, request, t) for label, request in shown)
     return TroublePart(items, lines, note, calm=not items and not total)
 
 
@@ -121,21 +128,21 @@ def _lines(members: list[Problem], t: Words) -> tuple[tuple[str, str], ...]:
     for problem in members:
         same.setdefault(problem.text, []).append(problem)
     return tuple(
-        (capital(_places((p.concurrency for p in problems if p.concurrency is not None), t)), words)
+        (capital(_places((str(p.concurrency) for p in problems if p.concurrency is not None), t)), words)
         for words, problems in same.items()
     )
 
 
-def _places(concurrencies: Iterable[int], t: Words) -> str:
+def _places(loads: Iterable[str], t: Words) -> str:
     """`concurrency 1, 2, 4`; empty for none."""
-    numbers = listed(t, (str(number) for number in dict.fromkeys(concurrencies)))
+    numbers = listed(t, dict.fromkeys(loads))
     return t("report.where", n=numbers) if numbers else ""
 
 
-def _failed(request: FailedRequest, t: Words) -> FailedLine:
+def _failed(label: str, request: FailedRequest, t: Words) -> FailedLine:
     detail = " · ".join(part for part in (request.kind, request.detail) if part)
     return FailedLine(
-        point=capital(t("report.where", n=request.concurrency)),
+        point=capital(label),
         request=request.request,
         at=one(request.at_s, "s"),
         outcome=t(f"report.outcome.{request.outcome}"),

@@ -77,7 +77,7 @@ def _gaps(scored: list[tuple[PointView, EvalPanel]], t: Words) -> tuple[str, ...
         if panel.truncated:
             lacks.append(t("report.accuracy.truncated", n=panel.truncated))
         if lacks:
-            same.setdefault(listed(t, lacks), []).append(str(point.concurrency))
+            same.setdefault(listed(t, lacks), []).append(point.load)
     return tuple(
         t(
             "report.accuracy.gaps",

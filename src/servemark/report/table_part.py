@@ -57,7 +57,7 @@ def _row(index: int, point: PointView, t: Words) -> TableRow:
         href=f"#in-{index}",
         label=capital(point.label),
         tag="" if point.status == "complete" else t(f"report.status.{point.status}"),
-        sort=str(point.concurrency),
+        sort="" if point.concurrency is None else str(point.concurrency),
         cells=tuple(_cell(cell) for cell in point.cells),
     )
 
@@ -71,10 +71,14 @@ def _csv(data: ReportData) -> str:
     """Raw values in stored units under their addresses; absent is empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(["run_id", "concurrency", "status", *(column.address for column in data.columns)])
+    writer.writerow(
+        ["run_id", "concurrency", "arrivals", "status", *(column.address for column in data.columns)]
+    )
     for point in data.points:
         values = ["" if cell.value is None else repr(cell.value) for cell in point.cells]
-        writer.writerow([_harmless(point.run_id), point.concurrency, point.status, *values])
+        law = "" if point.concurrency is not None else point.load
+        load = ("" if point.concurrency is None else point.concurrency, _harmless(law))
+        writer.writerow([_harmless(point.run_id), *load, point.status, *values])
     return out.getvalue()
 
 

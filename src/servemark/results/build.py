@@ -55,7 +55,7 @@ class RowInputs:
     series_id: str
     suite: str
     arm: str
-    concurrency: int
+    concurrency: int | None
     started_utc: str
     finished_utc: str
     identity: Mapping[str, object]
@@ -84,6 +84,8 @@ class RowInputs:
     status: RunStatus = "complete"
     asked_model: str | None = None
     """The model name that requests carried."""
+    differing_workers: Sequence[Mapping[str, str]] = ()
+    """Facts of workers that are not what was declared: worker, fact, declared, observed."""
     replayed: ReplayFigures | None = None
 
 
@@ -171,6 +173,7 @@ def _facts(inputs: RowInputs) -> Facts:
         ),
         replayed=inputs.replayed,
         asked_model=inputs.asked_model,
+        differing_workers=tuple(inputs.differing_workers),
         evals=tuple(inputs.evals),
         expected_evals=tuple(inputs.expected_evals),
         other_runs=tuple(inputs.other_runs),

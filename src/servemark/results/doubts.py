@@ -8,12 +8,14 @@ Thresholds stand here as named constants, so that a message and its test quote t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.percentiles import Distribution
+from servemark.replay.profiles import GONE_AFTER_S
+from servemark.replay.sending import SERVER_GONE, TOO_MANY_FAILED
 from servemark.results.row import CacheFigures, ClientHealth, Counts, ReplayFigures, Warned
 from servemark.results.summary import ISL_TOLERANCE, Summary
 
@@ -25,6 +27,7 @@ FEW_REQUESTS = 20
 """Below this many requests nearest-rank p95 (and so p99) is simply the slowest request: ceil(0.95 n) = n."""
 CACHE_TOLERANCE = 0.03
 CONCURRENCY_SHARE = 0.8
+MAX_DIFFERENCES = 6
 DISPATCH_LIMIT_S = 0.005
 """Sends of an open loop later than this at p99 are said."""
 
@@ -33,7 +36,7 @@ DISPATCH_LIMIT_S = 0.005
 class Facts:
     """What a doubt may look at; times in seconds."""
 
-    concurrency: int
+    concurrency: int | None
     counts: Counts
     window_s: float | None
     seen: Summary
@@ -54,6 +57,8 @@ class Facts:
     raw_engine_share: float | None
     replayed: ReplayFigures | None = None
     asked_model: str | None = None
+    differing_workers: Sequence[Mapping[str, str]] = ()
+    """worker, fact, declared, observed."""
 
 
 def _percent(share: float) -> float:
@@ -245,6 +250,18 @@ def other_model(facts: Facts) -> Warned | None:
     return Warned("other_model", {"asked": facts.asked_model, "got": name, "n": other.total()})
 
 
+def worker_differs(facts: Facts) -> Warned | None:
+    """Workers that say of themselves something else than the recipe declares."""
+    if not facts.differing_workers:
+        return None
+    said = [
+        f"{one['worker']} {one['fact']}: {one['observed']} ({one['declared']})"
+        for one in facts.differing_workers
+    ]
+    more = f", +{len(said) - MAX_DIFFERENCES}" if len(said) > MAX_DIFFERENCES else ""
+    return Warned("worker_differs", {"n": len(said), "facts": ", ".join(said[:MAX_DIFFERENCES]) + more})
+
+
 def stalls_seen(facts: Facts) -> Warned | None:
     """Gaps inside replies far above the reply's own median."""
     if not facts.seen.stalls:
@@ -256,8 +273,8 @@ def stalls_seen(facts: Facts) -> Warned | None:
 def concurrency_not_reached(facts: Facts) -> Warned | None:
     """The asked number of live sessions was never or hardly there."""
     mean = facts.achieved_concurrency
-    if facts.replayed is not None and facts.replayed.mode == "open":
-        return None  # it asks for none
+    if facts.concurrency is None:
+        return None  # an open loop asks for none
     if mean is None or (
         facts.peak_sessions >= facts.concurrency and mean >= CONCURRENCY_SHARE * facts.concurrency
     ):
@@ -293,6 +310,21 @@ def replay_invalid(facts: Facts) -> Warned | None:
         return None
     rules = ", ".join(each.code for each in facts.replayed.invalid)
     return Warned("replay_invalid", {"profile": facts.replayed.profile or "—", "rules": rules})
+
+
+def server_gone(facts: Facts) -> Warned | None:
+    """Nobody took connections any more, so the replay ended itself."""
+    if facts.replayed is None or facts.replayed.stopped != SERVER_GONE:
+        return None
+    return Warned("server_gone", {"seconds": GONE_AFTER_S})
+
+
+def too_many_failed(facts: Facts) -> Warned | None:
+    """The replay ended itself because more requests failed than its profile allows."""
+    if facts.replayed is None or facts.replayed.stopped != TOO_MANY_FAILED:
+        return None
+    counts = facts.counts
+    return Warned("too_many_failed", {"failed": counts.error + counts.timeout + counts.incomplete})
 
 
 def process_lost(facts: Facts) -> Warned | None:
@@ -342,7 +374,10 @@ def cut_off(facts: Facts) -> Warned | None:
 DOUBTS: tuple[Callable[[Facts], Warned | None], ...] = (
     engine_restarted,
     other_model,
+    worker_differs,
     replay_invalid,
+    server_gone,
+    too_many_failed,
     process_lost,
     client_paused,
     client_limited,

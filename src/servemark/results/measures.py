@@ -91,6 +91,12 @@ def stalls_in(gaps: Sequence[float]) -> int:
     return sum(gap > threshold for gap in gaps)
 
 
+def longest_stalls(ok: Iterable[RequestRecord]) -> list[tuple[RequestRecord, formulas.Stall]]:
+    """All stalls of ok requests with the request that each is in, the longest first."""
+    found = [(record, stall) for record in ok for stall in formulas.stalls(record)]
+    return sorted(found, key=lambda each: (-each[1].gap_s, each[1].at_s))
+
+
 WITH_FAILURES = ("ttft_s", "e2el_s", "ttft_intended_s", "e2el_intended_s")
 
 

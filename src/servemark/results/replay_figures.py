@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Literal
 
+from servemark.replay.arrivals import Arrivals
 from servemark.replay.outcome import LoopOutcome
 from servemark.replay.profiles import SEMANTICS_ID, Validity, breaches
-from servemark.results.row import ReplayFigures, Warned
+from servemark.results.row import ArrivalLaw, ReplayFigures, Warned
 from servemark.results.summary import Questions, Summary
 
 DIGITS = 6
@@ -37,18 +37,21 @@ def replay_figures(
     outcome: LoopOutcome,
     seen: Summary,
     *,
-    mode: Literal["closed", "open"] = "closed",
+    arrivals: Arrivals | None = None,
     profile: str | None = None,
     options: Mapping[str, object] | None = None,
     validity: Validity | None = None,
 ) -> ReplayFigures:
-    """`seen` by `questions_of` the same outcome, over records of all phases as read back from requests.jsonl."""
+    """`seen` by `questions_of` the same outcome, over records of all phases as read back from requests.jsonl.
+
+    Without `arrivals` the loop was closed.
+    """
     timed, steady = _timed(outcome), _steady(outcome)
     duration_s = outcome.window_s if outcome.timed else None
     broken = breaches(validity, seen.validity, duration_s) if validity is not None else ()
     return ReplayFigures(
         semantics=SEMANTICS_ID,
-        mode=mode,
+        mode="closed" if arrivals is None else "open",
         profile=profile,
         options=dict(options or {}),
         max_in_flight=outcome.max_in_flight,
@@ -64,4 +67,19 @@ def replay_figures(
         warmup_cut_off=tuple(outcome.warmup_cut_off),
         held_by_cap=outcome.held_by_cap,
         processes=tuple(asdict(process) for process in outcome.processes),
+        stopped=outcome.stop_reason if outcome.stop_mode is not None else None,
+        arrivals=None if arrivals is None else arrival_law(arrivals),
+    )
+
+
+def arrival_law(arrivals: Arrivals) -> ArrivalLaw:
+    """The law as the row keeps it."""
+    by_times = arrivals.kind == "trace"
+    return ArrivalLaw(
+        law=str(arrivals),
+        kind=arrivals.kind,
+        rate_per_s=None if by_times else arrivals.rate,
+        end_rate_per_s=arrivals.end_rate if arrivals.kind == "ramp" else None,
+        speed=arrivals.speed if by_times else None,
+        seed=arrivals.seed,
     )

@@ -100,6 +100,19 @@ class Slo:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrivalLaw:
+    """When an open loop sent: `law` as it was asked (`poisson:4`), its kind, rates in requests per second (a ramp
+    has two), and the factor by which recorded times were sped up."""
+
+    law: str
+    kind: str
+    rate_per_s: float | None
+    end_rate_per_s: float | None
+    speed: float | None
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayFigures:
     """How the workload was replayed, and what the replay tells beside its records. Times are seconds on the
     client's clock. Rows of unlike `semantics` are not comparable.
@@ -127,6 +140,10 @@ class ReplayFigures:
     warmup_cut_off: tuple[str, ...] = ()
     held_by_cap: int = 0
     processes: tuple[dict[str, object], ...] = ()
+    stopped: str | None = None
+    """Why it ended early: `interrupt`, `server_gone`, `failed_requests`, ...; None at its own end."""
+    arrivals: ArrivalLaw | None = None
+    """The load of an open loop; None for a closed one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +156,8 @@ class ResultRow:
     series_id: str
     suite: str
     arm: str
-    concurrency: int
+    concurrency: int | None
+    """Live sessions that were asked for; None for an open loop, whose load is `replayed.arrivals`."""
     status: RunStatus
     started_utc: str
     """ISO 8601, second precision, ends in Z."""
@@ -174,7 +192,8 @@ class ResultRow:
     client: ClientHealth
     warnings: tuple[Warned, ...]
     phases_s: dict[str, float]
-    """phase name -> seconds: launch, ready, warmup, replay, evals, collect."""
+    """phase name -> seconds, in the order of catalog.phase_budgets.PHASES. A phase that a run did not have is
+    missing; `stop` stands in the row of the last point of a deployment."""
     files: dict[str, dict[str, object]]
     """file name in the run folder -> {"sha256": hex, "bytes": n}; with "prefix": true the hash covers the
     first n bytes of a file that may go on growing (a log that several points share)."""

@@ -112,7 +112,7 @@ def row_from_json(plain: Mapping[str, Any], where: Path | str = RESULT_NAME) -> 
 
 def _impossible(row: ResultRow) -> str | None:
     """The first count of a well-typed row that cannot be, as field and value; None when all can."""
-    if not 1 <= row.concurrency <= MAX_CONCURRENCY:
+    if row.concurrency is not None and not 1 <= row.concurrency <= MAX_CONCURRENCY:
         return f"concurrency={row.concurrency}"
     counts: list[tuple[str, int]] = [
         ("gpus_deployed", row.gpus_deployed or 0),

@@ -286,9 +286,21 @@ def _window_evidence(raw: Raw, lang: str | None) -> list[Evidence]:
 
 
 def _stalls_evidence(raw: Raw, lang: str | None) -> list[Evidence]:
-    """The requests whose replies stalled."""
-    stalled = (line for line, record in raw.ok() if measures.stalls_of(record))
-    return [_lines_evidence("chunk_s", "stall", stalled, lang)]
+    """The requests whose replies stalled, and the longest stalls one by one: where in the reply, when, how long."""
+    stalled = [(line, record) for line, record in raw.ok() if measures.stalls_of(record)]
+    lines = {record.id: line for line, record in stalled}
+    found = measures.longest_stalls(record for _, record in stalled)
+    each = [
+        Evidence(
+            REQUESTS_NAME, lines[record.id], record.id, f"chunk_s[{stall.chunk}]",
+            text(
+                "results.why.stall", lang, gap=f"{stall.gap_s:.6f}", at=f"{stall.at_s:.6f}", chunk=stall.chunk,
+                of=len(record.chunk_s),
+            ),
+        )
+        for record, stall in found[:MAX_LINES]
+    ]  # fmt: skip
+    return [_lines_evidence("chunk_s", "stall", (line for line, _ in stalled), lang), *each]
 
 
 def _sessions_evidence(raw: Raw, lang: str | None) -> list[Evidence]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from servemark.base.errors import ServemarkError
 from servemark.base.files import disk_error, sha256_file
 from servemark.base.home import Home
+from servemark.catalog.phase_budgets import PHASES
 from servemark.evals.io import write_evals
 from servemark.launch.engines.protocol import EngineCounters, EngineIdentity
 from servemark.replay.outcome import ReplayOutcome
@@ -23,7 +24,7 @@ from servemark.results.row import ResultRow
 from servemark.results.serialize import encode_result, write_result
 from servemark.results.summary import Summary
 from servemark.results.summary_file import summarise_file
-from servemark.runs.folder import STEPS, RunFolder
+from servemark.runs.folder import ALLOCATION, STEPS, RunFolder
 from servemark.runs.host import host_facts, package_versions, versions
 from servemark.runs.manifest import cache_state, declared, run_id, utc_now, workload_facts
 from servemark.store.database import Store
@@ -31,12 +32,24 @@ from servemark.traces.theory import TheoreticalHit
 
 if TYPE_CHECKING:
     from servemark.plan.points import Point
-    from servemark.runs.deploy import LiveEngine
+    from servemark.runs.deploy import LiveEngine, SiteFacts
     from servemark.runs.measure import Measured
+    from servemark.runs.phases import PhaseClock
     from servemark.runs.request import LineRequest
 
 SAMPLE_S = 1.0
-HASHED = ("manifest.json", "requests.jsonl", "server_metrics.jsonl", "evals.json", "logs/engine.log")
+HASHED = (
+    "manifest.json",
+    ALLOCATION,
+    "requests.jsonl",
+    "server_metrics.jsonl",
+    "evals.json",
+    "logs/engine.log",
+)
+
+
+def _in_order(phases_s: dict[str, float]) -> dict[str, float]:
+    return {name: phases_s[name] for name in PHASES if name in phases_s}
 
 
 class MetricsSampler:
@@ -131,18 +144,21 @@ def finish(  # noqa: PLR0917 - all that a row is made from
     measured: Measured,
     identity: EngineIdentity,
     other_runs: Sequence[str],
-    phases_s: dict[str, float],
+    clock: PhaseClock,
     theory: TheoreticalHit,
+    site: SiteFacts,
 ) -> ResultRow:
     """Build the row of one point from its evidence and write it, last and atomically."""
     if measured.loop is None:
         raise RuntimeError("the point was not measured")
-    begun = time.monotonic()
-    if request.tasks:
-        write_evals(folder.file("evals.json"), measured.evals)
-    files = hashes(folder)
-    # Read back: the row is made from exactly what is kept, to the last digit.
-    seen = summarise_file(folder.file("requests.jsonl"), questions_of(measured.loop))
+    with clock.phase("collect", point.concurrency):
+        if request.tasks:
+            write_evals(folder.file("evals.json"), measured.evals)
+        files = hashes(folder)
+        # Read back: the row is made from exactly what is kept, to the last digit.
+        seen = summarise_file(folder.file("requests.jsonl"), questions_of(measured.loop))
+    phases_s = {**clock.seconds, **measured.phases_s}
+    clock.seconds.pop("collect")  # each point has its own
     inputs = RowInputs(
         run_id=run_id(line_id, point.concurrency),
         line_id=line_id,
@@ -155,7 +171,7 @@ def finish(  # noqa: PLR0917 - all that a row is made from
         finished_utc=utc_now(),
         identity=point.identity.canonical,
         declared=declared(request),
-        observed=observed(identity) | _store(identity, measured),
+        observed=observed(identity) | _store(identity, measured) | site.observed,
         workload=workload_facts(request),
         cache_state=cache_state(request),
         asked_model=line_id,
@@ -171,7 +187,8 @@ def finish(  # noqa: PLR0917 - all that a row is made from
         evals=[outcome.score for outcome in measured.evals],
         expected_evals=[task.id for task in request.tasks],
         other_runs=other_runs,
-        phases_s={**phases_s, **measured.phases_s, "collect": time.monotonic() - begun},
+        phases_s=_in_order(phases_s),
+        differing_workers=site.differences,
         files=files,
         versions=versions(),
     )

@@ -17,7 +17,7 @@ from typing import TypeVar
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.catalog.deployment import Deployment
 from servemark.launch import script
-from servemark.launch.allocation import AllocatedNode, AllocationRequest, Launcher, NodeGroup
+from servemark.launch.allocation import AllocatedNode, Allocation, AllocationRequest
 from servemark.launch.engines.embedded import is_installed
 from servemark.launch.engines.llamacpp import PD_ROUTER
 from servemark.launch.engines.protocol import EngineCounters, EngineIdentity
@@ -25,23 +25,47 @@ from servemark.launch.engines.readers import get_reader
 from servemark.launch.job import Job, JobPlace, build_job
 from servemark.launch.live_job import Callbacks, LiveJob
 from servemark.launch.local import ReadyTick
-from servemark.launch.local_allocation import HostLauncher
 from servemark.launch.placement import nodes_of, place
 from servemark.launch.ports import require_free
 from servemark.launch.script import sbatch_script, stand_in
 from servemark.runs.folder import LIVE_STEPS
 from servemark.runs.interrupts import Interrupts
+from servemark.runs.node_checks import (
+    CachedContainer,
+    NodeFacts,
+    asks_nothing,
+    image_of,
+    is_whole,
+    needs,
+    preflight_here,
+    preflight_there,
+    wants_image,
+)
+from servemark.runs.phases import PhaseClock
 from servemark.runs.request import LineRequest
+from servemark.runs.site import Site, groups_of, model_at
 from servemark.runs.view import RunView
+from servemark.runs.worker_identity import Worker, differences
 from servemark.traces.template import TemplateTokens
 from servemark.traces.types import Role
 
 WORK = "work"
 """What steps write while they run, in the folder of a line's first run; gone when they are."""
+PREFLIGHT = "preflight"
+"""What the nodes said before anything started, in the folder of a line's first run; kept."""
 FIRST_SHOWN_PORT = 20_000
-_WAIT_S = 3600.0
+NODE_FAULTS = frozenset({"launch.slurm_step_node", "launch.slurm_container", "launch.slurm_step_slow"})
+"""Faults of one node, which another may not have."""
 _DAY_S = 86_400
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFacts:
+    """Of where it ran: blocks for the row's `observed`, and workers that are not what the recipe declares."""
+
+    observed: dict[str, object] = field(default_factory=dict)
+    differences: tuple[dict[str, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -52,83 +76,183 @@ class LiveEngine:
     served_name: str
     log_path: Path
     """The log of what takes requests: the one worker, or the router."""
-    view: RunView
     interrupts: Interrupts
-    launcher: Launcher = field(default_factory=HostLauncher)
+    clock: PhaseClock
+    site: Site
+    record: Callable[[dict[str, object]], None] = lambda _: None
+    """Keeps what finds the allocation again, as soon as there is anything to keep."""
     live: LiveJob | None = None
+    allocation: Allocation | None = None
     restarts: int = 0
-    phases_s: dict[str, float] = field(default_factory=dict)
+    nodes: NodeFacts | None = None
+    image: CachedContainer | None = None
+    workers: tuple[Worker, ...] = ()
 
     def start(self) -> None:
-        """Allocate, start and wait until healthy. Raises ServemarkError with layer, instance and the log's word."""
-        deployment = self.request.choice.deployment
-        begun = time.monotonic()
-        single = _is_single(self.request)
-        self.view.phase("launch" if single else "allocate", None)
-        get_reader(deployment.engine).check_installed()
-        if self.request.port is not None:
-            require_free(self.request.port)
-        allocation = self.launcher.allocate(
-            AllocationRequest(
-                run_id=self.served_name,
-                groups=groups_of(self.request, self.launcher),
-                time_limit_s=deployment.time_limit_s or _DAY_S,
-                wait_s=_WAIT_S,
-            ),
-            on_wait=lambda seconds, _: self.view.waiting(seconds, _WAIT_S),
-            cancelled=lambda: self.interrupts.requested,
-        )
-        try:
-            root = self.log_path.parent.parent
-            where = JobPlace(
-                nodes=allocation.nodes,
-                ports=allocation.free_ports,
-                work_root=root / WORK,
-                log_root=root / LIVE_STEPS,
-                front_log=self.log_path,
-                fixed_port=self.request.port,
-            )
-            job = build_job(deployment, where, run_id=self.served_name, served_name=self.served_name)
-        except BaseException:  # also an interrupt gives the nodes back
-            allocation.release()
-            raise
-        self.served_name = job.served_name
-        self.phases_s["launch" if single else "allocate"] = time.monotonic() - begun
-        self._run(LiveJob(job, allocation, deployment.engine, deployment.ready_budget_s), single=single)
+        """Allocate, look at the nodes, start and wait until healthy; on other nodes when nodes fail meanwhile.
 
-    def _run(self, live: LiveJob, *, single: bool) -> None:
+        Raises ServemarkError with layer, instance and the log's word.
+        """
+        get_reader(self.request.choice.deployment.engine).check_installed()
+        if self.request.port is not None and self.site.cluster is None:
+            require_free(self.request.port)
+        tries = self.site.cluster.other_nodes if self.site.cluster is not None else 0
+        excluded: tuple[str, ...] = ()
+        while True:
+            try:
+                self._start(excluded)
+                return
+            except ServemarkError as error:
+                self.interrupts.check()
+                failed = self._failed_nodes(error)
+                if not failed or tries == 0:
+                    raise
+                tries -= 1
+                excluded += failed
+                self.view.note("runs.other_nodes", nodes=", ".join(failed), reason=error.what())
+                self._release()
+
+    def _failed_nodes(self, error: ServemarkError) -> tuple[str, ...]:
+        """The nodes to leave out of another try; empty when another try would meet the same fault."""
+        if self.allocation is not None and self.allocation.lost_nodes():
+            return self.allocation.lost_nodes()
+        node = error.values.get("node")
+        if error.key == "launch.slurm_container" and not (self.image is not None and is_whole(self.image)):
+            return ()  # the file is at fault, and every node would read the same
+        return (str(node),) if error.key in NODE_FAULTS and node else ()
+
+    def _start(self, excluded: tuple[str, ...]) -> None:
+        if self.allocation is None:
+            self.allocation = self._allocate(excluded)
+            self._look_at_nodes(self.allocation)
+        allocation, request = self.allocation, self.request
+        root = self.log_path.parent.parent
+        where = JobPlace(
+            nodes=allocation.nodes,
+            ports=allocation.free_ports,
+            work_root=allocation.work_root(root / WORK),
+            log_root=root / LIVE_STEPS,
+            front_log=self.log_path,
+            bind=self.site.bind,
+            fixed_port=request.port,
+            model=model_at(request.choice, self.site.cluster),
+        )
+        job = build_job(
+            request.choice.deployment, where, run_id=self.served_name, served_name=self.served_name
+        )
+        self.served_name = job.served_name
+        self._run(LiveJob(job, allocation, request.choice.deployment.engine, self.budget_s("workers")))
+
+    def budget_s(self, phase: str) -> float:
+        """Seconds that a phase may take."""
+        return self.clock.budgets_s[phase]
+
+    @property
+    def view(self) -> RunView:
+        """Who watches."""
+        return self.clock.view
+
+    def _allocate(self, excluded: tuple[str, ...]) -> Allocation:
+        launcher, cluster = self.site.launcher, self.site.cluster
+        known: dict[str, object] = {"launcher": launcher.name, "cluster": self.site.name}
+        wait_s = self.budget_s("allocate")
+        wanted = AllocationRequest(
+            run_id=self.served_name,
+            groups=groups_of(self.request.choice, local=cluster is None),
+            time_limit_s=self.request.choice.deployment.time_limit_s or _DAY_S,
+            wait_s=wait_s,
+            exclude_nodes=excluded,
+        )
+        with self.clock.phase("allocate"):
+            found = launcher.allocate(
+                wanted,
+                on_wait=lambda seconds, _: self.view.waiting(seconds, wait_s),
+                cancelled=lambda: self.interrupts.requested,
+                on_id=lambda job: self.record({**known, "id": job}),
+            )
+            try:
+                self.record({**known, **found.facts()})
+            except BaseException:  # whatever it was, the nodes go back
+                found.release()
+                raise
+        return found
+
+    def _look_at_nodes(self, allocation: Allocation) -> None:
+        """Preflight of every node, then the image: what the recipe needs and is not there ends the run here."""
+        choice, cluster = self.request.choice, self.site.cluster
+        if self.request.preflight and cluster is not None:
+            with self.clock.phase("preflight"):
+                folder = self.log_path.parent.parent / PREFLIGHT
+                self.nodes = preflight_there(allocation, choice, folder, timeout_s=self.budget_s("preflight"))
+        elif self.request.preflight and not asks_nothing(needs(choice)):
+            with self.clock.phase("preflight"):
+                self.nodes = preflight_here(choice)
+        self.interrupts.check()
+        if cluster is not None and wants_image(choice, cluster):
+            with self.clock.phase("images"):
+                budget = self.budget_s("images")
+                self.image = image_of(
+                    choice,
+                    cluster,
+                    model_at(choice, cluster) or choice.deployment.model_path,
+                    wait_s=budget,
+                    tell=lambda seconds, _: self.view.waiting(seconds, budget),
+                )
+
+    def _run(self, live: LiveJob) -> None:
         """Start the job's steps; a signal is the cause of whatever goes wrong meanwhile."""
         live.callbacks = Callbacks(
-            phase=lambda name: self.view.phase("ready" if single else name, None),
+            phase=lambda name: self.view.phase(name, None),
             tick=lambda _, tick, budget: self._waiting(tick, budget),
             cancelled=lambda: self.interrupts.requested,
         )
+        live.side_budgets_s = {name: self.budget_s(name) for name in ("services", "router")}
         live.secret_env = self.request.secret_env
+        live.container = self.image.container if self.image is not None else None
         self.live = live
         try:
             live.start()
         except ServemarkError:
             self.interrupts.check()
             raise
+        finally:
+            for name, seconds in live.phases_s.items():
+                self.clock.add(name, seconds)
         self.interrupts.check()
-        taken = {"ready": live.phases_s.get("workers", 0.0)} if single else live.phases_s
-        self.phases_s.update(taken)
 
     def _waiting(self, tick: ReadyTick, budget_s: float) -> None:
         self.view.waiting(tick.elapsed_s, budget_s)
 
     def restart(self) -> None:
-        """A cold start: nothing of the old processes is left."""
-        self.stop()
+        """A cold start on the same nodes: nothing of the old processes is left. The nodes stay ours."""
+        if self.live is not None:
+            self.live.stop_steps()
+            self.live = None
+        if self.allocation is not None:
+            self.allocation.clean()
+        shutil.rmtree(self.log_path.parent.parent / WORK, ignore_errors=True)
         self.restarts += 1
+        for phase in ("services", "workers", "router", "health"):  # of the new start alone
+            self.clock.seconds.pop(phase, None)
         self.start()
 
     def stop(self) -> None:
         """Stop every step and give the allocation back; safe to call at any time."""
-        if self.live is not None:
-            live, self.live = self.live, None
-            live.stop()
+        if self.allocation is None:
+            return
+        with self.clock.noted("stop"):
+            self._release()
             shutil.rmtree(self.log_path.parent.parent / WORK, ignore_errors=True)
+
+    def _release(self) -> None:
+        live, self.live = self.live, None
+        allocation, self.allocation = self.allocation, None
+        try:
+            if live is not None:
+                live.stop_steps()
+        finally:
+            if allocation is not None:
+                allocation.release()
 
     @property
     def base_url(self) -> str:
@@ -167,6 +291,7 @@ class LiveEngine:
         """What the servers say of themselves: the first worker's facts, and every worker's under `workers`."""
         live = self._live()
         found = self._asked(live.identities)
+        self.workers = self._workers(found)
         first = next(iter(found.values()), None)
         if first is None:
             return EngineIdentity(self.request.choice.deployment.engine, None, None, None, None, None)
@@ -175,15 +300,70 @@ class LiveEngine:
         limits = [i.details.get("ctx_tokens_per_slot") for i in found.values()]
         known = [limit for limit in limits if isinstance(limit, int)]
         details = dict(first.details) | ({"ctx_tokens_per_slot": min(known)} if known else {})
-        details["workers"] = {
-            name: {"version": i.version, "build": i.build, "served_model": i.served_model, **dict(i.details)}
-            for name, i in found.items()
-        }
+        details["workers"] = {worker.step.name: worker.plain() for worker in self.workers}
         details["steps"] = [{"name": p.name, "role": p.role, "node": p.node.name} for p in live.job.steps]
         store = live.store_facts()
         if store:
             details["store"] = store
         return replace(first, details=details)
+
+    def _workers(self, found: Mapping[str, EngineIdentity]) -> tuple[Worker, ...]:
+        gpus = self.nodes.gpus if self.nodes is not None else {}
+        digest = self.image.digest if self.image is not None else None
+        steps = {planned.name: planned for planned in self._live().job.steps}
+        return tuple(
+            Worker(steps[name], identity, gpus.get(steps[name].node.name), digest)
+            for name, identity in found.items()
+            if name in steps
+        )
+
+    def require_healthy(self) -> None:
+        """Every step that answers health checks does so now, all of them in one round, within the budget.
+
+        Raises ServemarkError naming those that do not.
+        """
+        deadline, silent = time.monotonic() + self.budget_s("health"), self._live().unanswering()
+        while silent:
+            died = self.exited()
+            if died is not None:
+                raise died
+            self.interrupts.check()
+            if time.monotonic() >= deadline:
+                names = ", ".join(planned.name for planned in silent)
+                raise ServemarkError(
+                    "runs.not_healthy",
+                    Layer.ENGINE,
+                    steps=names,
+                    seconds=f"{self.budget_s('health'):g}",
+                    log=str(silent[0].log_path),
+                )
+            time.sleep(0.2)
+            silent = self._live().unanswering()
+
+    def observed(self) -> SiteFacts:
+        """Where it runs, what the nodes said, and which workers are not what the recipe declares."""
+        blocks: dict[str, object] = {}
+        if self.allocation is not None:
+            blocks["allocation"] = {"cluster": self.site.name, **self.allocation.facts()}
+        if self.nodes is not None:
+            blocks["preflight"] = self.nodes.plain()
+        if self.image is not None:
+            image = self.image
+            blocks["image"] = {
+                "reference": image.reference,
+                "digest": image.digest,
+                "sha256": image.sha256,
+                "path": str(image.container.image),
+            }
+        return SiteFacts(
+            blocks,
+            differences(
+                self.request.choice.deployment,
+                self.served_name,
+                self.workers,
+                image_entered=self.image is not None,
+            ),
+        )
 
     def counters(self) -> EngineCounters | None:
         """The deployment's own counters now, or None when it does not answer in time."""
@@ -218,29 +398,16 @@ class LiveEngine:
             raise self.exited() or error from error
 
 
-def _is_single(request: LineRequest) -> bool:
-    roles = request.choice.deployment.roles
-    return len(roles) == 1 and roles[0].workers == 1 and not request.choice.deployment.services
-
-
-def groups_of(request: LineRequest, launcher: Launcher) -> tuple[NodeGroup, ...]:
-    """The nodes that the deployment needs. This host is one node, which is enough for workers without GPUs."""
-    deployment = request.choice.deployment
-    free = all(role.gpus == 0 for role in deployment.roles)
-    nodes = 1 if free and launcher.name == "local" else nodes_of(place(deployment))
-    gpus = 0 if free else min(deployment.gpus_per_node or 0, max(role.gpus for role in deployment.roles))
-    return (NodeGroup("all", nodes, gpus),)
-
-
-def shown_job(request: LineRequest, root: Path, nodes: int | None = None) -> Job:
+def shown_job(request: LineRequest, root: Path) -> Job:
     """The job with stand-in nodes and ports: what `--dry-run` prints and what checks need. Starts nothing.
 
-    Raises ServemarkError (layer input) for what cannot be rendered.
+    Raises ServemarkError (layer input) for what cannot be rendered, and for a recipe of more nodes than this host is
+    when it is to run here.
     """
-    deployment = request.choice.deployment
-    count = groups_of(request, HostLauncher())[0].nodes if nodes is None else nodes
+    deployment, cluster = request.choice.deployment, request.cluster
+    count = groups_of(request.choice, local=cluster is None)[0].nodes
     numbers = itertools.count(FIRST_SHOWN_PORT)
-    local = count == 1
+    local = cluster is None and count == 1
     where = JobPlace(
         nodes=[
             AllocatedNode(
@@ -252,10 +419,11 @@ def shown_job(request: LineRequest, root: Path, nodes: int | None = None) -> Job
             for n in range(count)
         ],
         ports=lambda _, many: [next(numbers) for _ in range(many)],
-        work_root=root / WORK,
+        work_root=root / WORK if cluster is None else cluster.scratch / "servemark-MARK",
         log_root=root / "logs" / "steps",
         bind="loopback" if local else "node",
         fixed_port=request.port,
+        model=model_at(request.choice, cluster),
     )
     return build_job(deployment, where, run_id="RUN", served_name="RUN")
 

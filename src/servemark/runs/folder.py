@@ -1,6 +1,7 @@
 """A run's folder: manifest first, result last and atomic, and a lock that tells a live run from a dead one.
 
 manifest.json         what was asked and what is expected; written before anything starts
+allocation.json       where the line runs: launcher, cluster, job id, nodes; written as soon as it is known
 requests.jsonl        one record a request, appended as each ends
 server_metrics.jsonl  the engine's own counters, sampled
 evals.json            every sample of every accuracy task
@@ -35,6 +36,7 @@ MANIFEST_SCHEMA = 1
 FAILURE_SCHEMA = 1
 LIVE_LOG = "logs/engine.live.log"
 STEPS = "logs/steps"
+ALLOCATION = "allocation.json"
 LIVE_STEPS = "logs/steps.live"
 RESERVE = ".reserve"
 RESERVE_BYTES = 8192
@@ -43,9 +45,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}\Z")
 
 
 class RunState(StrEnum):
-    """What a folder says of its run. Only `complete` has a result."""
+    """What a folder says of its run. Only `complete` and `partial` have a result."""
 
     COMPLETE = "complete"
+    PARTIAL = "partial"
+    """It was ended early on purpose, or lost a part of its client; the result says so and is on no front."""
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     RUNNING = "running"
@@ -53,6 +57,11 @@ class RunState(StrEnum):
     """The process that ran it ended without a word (kill -9, power cut)."""
     DAMAGED = "damaged"
     """A file does not match its hash or cannot be read."""
+
+    @property
+    def has_result(self) -> bool:
+        """True where there is a row to read."""
+        return self in (RunState.COMPLETE, RunState.PARTIAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,22 +247,23 @@ def _inspected(path: Path) -> RunInfo:
     ):
         state = RunState.DAMAGED
     elif (path / "result.json").exists():
-        state = RunState.COMPLETE if _sound(path) else RunState.DAMAGED
+        state = _of_result(path)
     elif failure is not None:
         state = RunState.INTERRUPTED if failure.get("layer") == Layer.INTERRUPT else RunState.FAILED
     elif _locked(path / "lock"):
         state = RunState.RUNNING
     elif (path / "result.json").exists():  # it ended between the two looks
-        state = RunState.COMPLETE if _sound(path) else RunState.DAMAGED
+        state = _of_result(path)
     return RunInfo(path.name, path, state, manifest, failure)
 
 
-def _sound(path: Path) -> bool:
+def _of_result(path: Path) -> RunState:
+    """The state of a run that has a result, whole as it is hashed."""
     try:
-        read_result(path / "result.json")
+        row = read_result(path / "result.json")
     except ServemarkError:
-        return False
-    return True
+        return RunState.DAMAGED
+    return RunState.COMPLETE if row.status == "complete" else RunState.PARTIAL
 
 
 def _load(path: Path) -> tuple[dict[str, object] | None, bool]:

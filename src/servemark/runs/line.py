@@ -17,11 +17,13 @@ from servemark.results.row import ResultRow
 from servemark.results.serialize import signed_json
 from servemark.runs.collect import MetricsSampler, finish, ingest
 from servemark.runs.deploy import LiveEngine, check_deployment, require_fits
-from servemark.runs.folder import LIVE_LOG, RunFolder, RunState, list_runs
+from servemark.runs.folder import ALLOCATION, LIVE_LOG, RunFolder, RunState, list_runs, write_json
 from servemark.runs.interrupts import Interrupts
 from servemark.runs.manifest import manifest, new_line_id, run_id, utc_now
 from servemark.runs.measure import PointJob, measure
+from servemark.runs.phases import PhaseClock, budgets
 from servemark.runs.request import LineRequest
+from servemark.runs.site import site_of
 from servemark.runs.view import RunView
 from servemark.traces.template import measure_template
 from servemark.traces.text import TextMaker, build_word_table
@@ -65,6 +67,15 @@ class _Line:
     started: dict[int, str] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
     theory: TheoreticalHit | None = None
+    allocations: list[dict[str, object]] = field(default_factory=list)
+
+    def keep_allocation(self, facts: dict[str, object]) -> None:
+        """Write down in every folder where the line runs, before anything runs there: one entry a try, newest last."""
+        if self.allocations and self.allocations[-1].get("id") == facts.get("id"):
+            self.allocations.pop()
+        self.allocations.append(facts)
+        for folder in self.folders.values():
+            write_json(folder.file(ALLOCATION), {"schema": 1, "allocations": self.allocations})
 
 
 def run_line(request: LineRequest, home: Home, view: RunView, line_id: str | None = None) -> LineOutcome:
@@ -85,8 +96,10 @@ def run_line(request: LineRequest, home: Home, view: RunView, line_id: str | Non
             request=request,
             served_name=line_id,
             log_path=first.file(LIVE_LOG),
-            view=view,
             interrupts=line.interrupts,
+            clock=PhaseClock(view, budgets(request.choice.deployment, request.cluster)),
+            site=site_of(request.cluster, home.root),
+            record=line.keep_allocation,
         )
         stack.callback(_drop_live_logs, line)
         stack.callback(engine.stop)
@@ -128,6 +141,20 @@ def _points(line: _Line, engine: LiveEngine) -> None:
     for folder in line.folders.values():
         folder.share_log(engine.log_path)
     line.interrupts.check()
+    with engine.clock.phase("health"):
+        identity, text = _healthy(line, engine)
+    for number, point in enumerate(line.request.points):
+        if line.request.cold and number > 0:
+            engine.restart()
+            with engine.clock.phase("health"):
+                identity = engine.identity()
+        last = number == len(line.request.points) - 1
+        _one_point(line, engine, identity, point, text, last=last)
+
+
+def _healthy(line: _Line, engine: LiveEngine) -> tuple[EngineIdentity, TextMaker]:
+    """Every worker has said what it is, and the deployment counts and fits what will be sent."""
+    engine.require_healthy()
     identity = engine.identity()
     words = build_word_table(engine.tokenize)
     text = TextMaker(words, TEXT_SEED)
@@ -136,15 +163,11 @@ def _points(line: _Line, engine: LiveEngine) -> None:
     line.theory = theoretical_hit(line.request.workload, line.request.cache_bust, template)
     limit = identity.details.get("ctx_tokens_per_slot")
     require_fits(line.request, limit if isinstance(limit, int) else None, template)
-    for number, point in enumerate(line.request.points):
-        if line.request.cold and number > 0:
-            engine.restart()
-            identity = engine.identity()
-        _one_point(line, engine, identity, point, text)
+    return identity, text
 
 
 def _one_point(
-    line: _Line, engine: LiveEngine, identity: EngineIdentity, point: Point, text: TextMaker
+    line: _Line, engine: LiveEngine, identity: EngineIdentity, point: Point, text: TextMaker, *, last: bool
 ) -> None:
     folder = line.folders[point.concurrency]
     started = utc_now()
@@ -163,11 +186,14 @@ def _one_point(
             interrupts=line.interrupts,
         )
         measured = measure(job)
-    line.view.phase("collect", point.concurrency)
-    _note_others(line)
-    folder.settle_log(engine.log_path)
-    folder.settle_step_logs(engine.step_logs())
-    folder.release_reserve()
+    with engine.clock.noted("collect", point.concurrency):
+        _note_others(line)
+        folder.settle_log(engine.log_path)
+        folder.settle_step_logs(engine.step_logs())
+        folder.release_reserve()
+        site = engine.observed()
+    if last:  # so that its row says how long the end took; the engine goes on for the others
+        engine.stop()
     row = finish(
         line.request,
         folder,
@@ -177,8 +203,9 @@ def _one_point(
         measured,
         identity,
         sorted(line.others),
-        dict(engine.phases_s),
+        engine.clock,
         line.theory or line.request.theory,
+        site,
     )
     line.outcome.done.append(folder.path)
     line.outcome.rows.append(row)

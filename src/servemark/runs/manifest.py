@@ -23,15 +23,16 @@ def utc_now() -> str:
 
 
 def new_line_id(arm: str) -> str:
-    """Sorts by time; four random hex digits keep two lines of one second apart."""
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    """Sorts by time, lines of one arm and second by 256ths of it; four random hex digits keep them apart."""
+    now = datetime.now(UTC)
+    stamp = now.strftime("%Y%m%d-%H%M%S")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", arm).strip("-.")[:60] or "arm"
-    return f"{stamp}-{name}-{secrets.token_hex(2)}"
+    return f"{stamp}-{name}-{now.microsecond * 256 // 1_000_000:02x}{secrets.token_hex(2)}"
 
 
-def run_id(line_id: str, concurrency: int) -> str:
-    """One run a point: the line's id and the concurrency."""
-    return f"{line_id}-c{concurrency}"
+def run_id(line_id: str, concurrency: int | None) -> str:
+    """One run a point: the line's id and the concurrency, or `open` for an open loop."""
+    return f"{line_id}-open" if concurrency is None else f"{line_id}-c{concurrency}"
 
 
 def declared(request: LineRequest) -> dict[str, object]:
@@ -94,6 +95,7 @@ def manifest(request: LineRequest, line_id: str, point: Point, created: str) -> 
             + (["evals.json"] if request.tasks else []),
             "line_runs": [run_id(line_id, p.concurrency) for p in request.points],
         },
+        "cluster": None if request.cluster is None else request.cluster.name,
         "inputs": request.inputs,
         "host": host_facts(),
         "packages": package_versions(),

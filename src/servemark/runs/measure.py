@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from servemark.replay.run import LoopPlan, replay
 from servemark.replay.stop import StopSignal
 from servemark.runs.deploy import LiveEngine
 from servemark.runs.interrupts import Interrupts
+from servemark.runs.phases import over
 from servemark.runs.request import LineRequest
 from servemark.runs.view import RunView
 from servemark.traces.text import TextMaker
@@ -63,6 +64,26 @@ class PointJob:
     wall: Callable[[], float] = time.time
 
 
+class _Limit:
+    """The phase that is going on and the moment at which it must be over."""
+
+    def __init__(self, budgets_s: Mapping[str, float]) -> None:
+        self.budgets_s = budgets_s
+        self.phase = ""
+        self.deadline = float("inf")
+        self.passed: str | None = None
+
+    def enter(self, phase: str) -> None:
+        """That phase begins."""
+        self.phase, self.deadline = phase, time.monotonic() + self.budgets_s[phase]
+
+    def look(self) -> bool:
+        """True once a phase is over its budget; then `passed` names it."""
+        if self.passed is None and time.monotonic() >= self.deadline:
+            self.passed = self.phase
+        return self.passed is not None
+
+
 class _Ends:
     """How requests have ended so far: time-outs with no success since mean a hang, no success at all means nothing
     was measured."""
@@ -100,7 +121,7 @@ async def _measure(job: PointJob) -> Measured:
     target = Target(
         base_url=job.engine.base_url, model=job.engine.served_name, idle_timeout_s=bench.idle_timeout_s
     )
-    ends = _Ends(job.concurrency)
+    ends, limit = _Ends(job.concurrency), _Limit(job.engine.clock.budgets_s)
 
     def sink(record: RequestRecord) -> None:
         job.keep(record)
@@ -108,21 +129,25 @@ async def _measure(job: PointJob) -> Measured:
 
     async with Client(target) as client:
         stop = StopSignal()
-        async with _watched(job, stop, ends):
+        async with _watched(job, stop, ends, limit):
+            limit.enter("warmup")
             begun = time.monotonic()
             job.view.phase("warmup", job.concurrency)
-            await _stoppable(_warm_up(job, client, sink), stop, 4 * bench.idle_timeout_s)
+            await _stoppable(_warm_up(job, client, sink), stop, limit.budgets_s["warmup"])
             out.phases_s["warmup"] = time.monotonic() - begun
-            _raise_if_ended(job, ends)
+            _raise_if_ended(job, ends, limit)
+            limit.enter("replay")
             await _window(job, client, sink, stop, out)
-            _raise_if_ended(job, ends)
+            _raise_if_ended(job, ends, limit)
             _raise_if_none_ok(job, ends)
-            begun = time.monotonic()
-            for task in job.request.tasks:
+            if job.request.tasks:
+                begun = time.monotonic()
+                limit.enter("evals")
                 job.view.phase("evals", job.concurrency)
-                out.evals.append(await _evaluate(job, client, task, sink, stop))
-                _raise_if_ended(job, ends)
-            out.phases_s["evals"] = time.monotonic() - begun
+                for task in job.request.tasks:
+                    out.evals.append(await _evaluate(job, client, task, sink, stop))
+                    _raise_if_ended(job, ends, limit)
+                out.phases_s["evals"] = time.monotonic() - begun
     return out
 
 
@@ -218,14 +243,16 @@ async def _stoppable(work: Coroutine[Any, Any, None], stop: StopSignal, limit_s:
 
 
 @contextlib.asynccontextmanager
-async def _watched(job: PointJob, stop: StopSignal, ends: _Ends) -> AsyncIterator[None]:
-    """While inside: a dead or silent engine, or a signal, stops whatever is being sent."""
+async def _watched(job: PointJob, stop: StopSignal, ends: _Ends, limit: _Limit) -> AsyncIterator[None]:
+    """While inside: a dead or silent engine, a signal, or a budget that is spent, stops whatever is being sent."""
 
     async def watch() -> None:
         while True:
             await asyncio.sleep(WATCH_S)
-            if job.engine.exited() is not None or ends.hung:
+            if await asyncio.to_thread(job.engine.exited) is not None or ends.hung:
                 stop.request("now", "engine")
+            elif limit.look():
+                stop.request("now", "budget")
             elif job.interrupts.requested:
                 stop.request("now", "interrupt")
 
@@ -252,7 +279,7 @@ def _raise_if_none_ok(job: PointJob, ends: _Ends) -> None:
         )
 
 
-def _raise_if_ended(job: PointJob, ends: _Ends) -> None:
+def _raise_if_ended(job: PointJob, ends: _Ends, limit: _Limit) -> None:
     """The cause of an early end, the engine's word before the client's."""
     job.interrupts.check()
     died = job.engine.exited()
@@ -260,3 +287,5 @@ def _raise_if_ended(job: PointJob, ends: _Ends) -> None:
         raise died
     if ends.hung:
         raise job.engine.hung(job.request.choice.deployment.benchmark.idle_timeout_s, ends.timeouts)
+    if limit.look() and limit.passed is not None:
+        raise over(limit.passed, limit.budgets_s[limit.passed], str(job.engine.log_path))

@@ -8,29 +8,34 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from servemark.base.canonical import content_hash
 from servemark.base.errors import Layer, ServemarkError
+from servemark.base.files import make_folder
 from servemark.base.home import Home
 from servemark.launch.engines.protocol import EngineCounters
+from servemark.metrics.request import Stall
 from servemark.replay.arrivals import Arrivals
 from servemark.replay.client import Client, run
-from servemark.replay.loop import Go, LoopPlan, Ready, Shard
+from servemark.replay.loop import LoopPlan, Shard
 from servemark.replay.merging import merge_records
 from servemark.replay.open_loop import OpenPlan
 from servemark.replay.outcome import ReplayOutcome
+from servemark.replay.playing import Go, Ready
 from servemark.replay.processes import ProcessReplay
 from servemark.replay.profiles import SEMANTICS_ID, Profile
 from servemark.replay.progress import ProgressSnapshot
-from servemark.replay.records_io import RecordWriter
+from servemark.replay.records_io import RecordWriter, read_records
 from servemark.replay.run import ReplayPlan, replay
 from servemark.replay.shard_process import ShardJob
 from servemark.replay.stop import StopSignal
 from servemark.replay.target import Target
 from servemark.results.build import RowInputs, build_row
+from servemark.results.measures import longest_stalls, only_ok, stalls_of
 from servemark.results.replay_figures import questions_of, replay_figures
 from servemark.results.row import ResultRow
 from servemark.results.serialize import write_result
@@ -39,16 +44,17 @@ from servemark.runs.collect import hashes, ingest, loop_figures
 from servemark.runs.folder import RunFolder
 from servemark.runs.host import host_facts, package_versions, versions
 from servemark.runs.manifest import new_line_id, run_id, utc_now
-from servemark.runs.server_questions import NoAnswerError, Server
+from servemark.runs.replay_text import SOURCES, ReplayText, replay_text
+from servemark.runs.server_questions import Server
 from servemark.traces.describe import describe
 from servemark.traces.open import TraceOptions, open_workload
-from servemark.traces.text import TextMaker, build_word_table, candidate_words
+from servemark.traces.text import TextMaker
 from servemark.traces.theory import theoretical_hit
-from servemark.traces.tokenizers import file_tokenizer
 from servemark.traces.types import Workload
 
 SUITE = "replay"
-TEXT_SEED = "servemark"
+INTERRUPT = "interrupt"
+SHOWN_STALLS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +72,22 @@ class ReplayRequest:
     max_in_flight: int | None
     processes: int
     gpus: int | None
-    tokenizer: Path | None = None
+    tokenizer: str = "auto"
+    """A path, or one of `replay_text.SOURCES`."""
     limits: dict[str, float] = field(default_factory=dict)
     command: tuple[str, ...] = ()
+
+    @property
+    def asked_concurrency(self) -> int | None:
+        """Live session trees that were asked for; an open loop asks for none."""
+        return self.concurrency if self.arrivals is None else None
 
     def options(self) -> dict[str, object]:
         """Everything that shapes what is sent, JSON-ready; goes into manifest, identity and row."""
         return {
             "semantics": SEMANTICS_ID,
             "profile": {k: v for k, v in asdict(self.profile).items() if k != "validity"},
-            "concurrency": self.concurrency if self.arrivals is None else None,
+            "concurrency": self.asked_concurrency,
             "arrivals": None if self.arrivals is None else str(self.arrivals),
             "max_requests": self.max_requests,
             "max_in_flight": self.max_in_flight,
@@ -85,30 +97,19 @@ class ReplayRequest:
             "sticky": self.target.sticky,
             "affinity": self.target.affinity,
             "retries": self.target.retries,
+            "tokenizer": self.tokenizer if self.tokenizer in SOURCES else "file",
         }
 
 
 @dataclass(slots=True)
 class ReplayResult:
-    """A finished replay: its folder, its row, and why the store refused it, if it did."""
+    """A finished replay: its folder, its row, why the store refused it, if it did, and its longest stalls with the
+    id of the request that each is in."""
 
     folder: Path
     row: ResultRow
     store_error: ServemarkError | None
-
-
-def text_maker(request: ReplayRequest, server: Server) -> tuple[TextMaker, str]:
-    """The maker of stand-in text, and where its lengths come from: `file` (the tokenizer that was named), `server` (its
-    /tokenize), or `words`: plain words of about that length, where neither is to be had."""
-    if request.tokenizer is not None:
-        return TextMaker(build_word_table(file_tokenizer(request.tokenizer)), TEXT_SEED), "file"
-    tokenize = server.tokenizer(request.target.model)
-    if tokenize is not None:
-        try:
-            return TextMaker(build_word_table(tokenize), TEXT_SEED), "server"
-        except (ServemarkError, NoAnswerError):  # it stopped answering, or has too few one-token words
-            pass
-    return TextMaker(candidate_words(), TEXT_SEED), "words"
+    stalls: tuple[tuple[str, Stall], ...] = ()
 
 
 def make_plan(request: ReplayRequest, salt: str, workload: Workload, shard: Shard) -> ReplayPlan:
@@ -134,13 +135,14 @@ def make_plan(request: ReplayRequest, salt: str, workload: Workload, shard: Shar
 @dataclass(frozen=True, slots=True)
 class Watched:
     """What was noted around the replay: when it began (wall clock, and monotonic seconds), where text lengths come from,
-    the server's own counters on both sides."""
+    the server's own counters on both sides, the last signal."""
 
     started_utc: str
     begun: float
-    lengths: str
+    text: ReplayText
     before: EngineCounters | None
     after: EngineCounters | None
+    signal_number: int | None
 
 
 def run_replay(
@@ -152,24 +154,26 @@ def run_replay(
     """
     workload = open_workload(request.spec, request.trace)
     server = Server.of(request.target)
-    text, lengths = text_maker(request, server)
+    make_folder(home.runs)  # a home that cannot be written to is told before anything is sent
+    text = replay_text(request.target, request.tokenizer, server, workload)
     line_id = new_line_id("replay-" + request.target.model.rstrip("/").rpartition("/")[2][:32])
     identity = _identity(request, workload)
-    name = run_id(line_id, request.concurrency)
+    name = run_id(line_id, request.asked_concurrency)
     started = utc_now()
     described = describe(workload)  # reads every session: once is enough
     manifest = _manifest(request, workload, described, identity, line_id, name, started)
     stop = StopSignal()
-    with RunFolder.create(home.runs / name, manifest) as folder, _Signals(stop):
+    tell = None if on_progress is None else partial(_told, on_progress, stop)
+    with _Signals(stop) as signals, RunFolder.create(home.runs / name, manifest) as folder:
         try:
             begun = time.monotonic()
             before: list[EngineCounters | None] = []
             read = partial(_read_into, before, server)
-            outcome = _replayed(request, workload, text, line_id, folder, stop, on_progress, read)
+            outcome = _replayed(request, workload, text.maker, line_id, folder, stop, tell, read)
             after = server.counters() if before and before[0] is not None else None
-            facts = Watched(started, begun, lengths, before[0] if before else None, after)
+            facts = Watched(started, begun, text, before[0] if before else None, after, signals.last)
             folder.release_reserve()
-            row = _row(request, workload, described, identity, manifest, outcome, folder, facts)
+            row, stalls = _row(request, workload, described, identity, manifest, outcome, folder, facts)
         except ServemarkError as error:
             folder.fail(error, utc_now())
             raise
@@ -177,7 +181,11 @@ def run_replay(
             bug = ServemarkError("runs.bug", Layer.RESULTS, problem=f"{type(error).__name__}: {error}")
             folder.fail(bug, utc_now())
             raise
-        return ReplayResult(folder.path, row, ingest(home, row, folder.path))
+        return ReplayResult(folder.path, row, ingest(home, row, folder.path), stalls)
+
+
+def _told(on_progress: Callable[[ProgressSnapshot], None], stop: StopSignal, now: ProgressSnapshot) -> None:
+    on_progress(now if stop.mode is None else replace(now, stopping=True))
 
 
 def _read_into(found: list[EngineCounters | None], server: Server) -> None:
@@ -190,18 +198,21 @@ class _Signals:
     def __init__(self, stop: StopSignal) -> None:
         self._stop = stop
         self._old: dict[int, object] = {}
+        self.last: int | None = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._old[number] = signal.signal(number, self._note)
+        return self
 
     def __exit__(self, *_: object) -> None:
         for number, old in self._old.items():
             signal.signal(number, old)  # type: ignore[arg-type]
 
-    def _note(self, *_: object) -> None:
-        self._stop.request("now" if self._stop.mode else "drain", "interrupt")
+    def _note(self, number: int, *_: object) -> None:
+        self.last = number
+        self._stop.request("now" if self._stop.mode else "drain", INTERRUPT)
 
 
 def _replayed(  # noqa: PLR0917 - all that one replay needs
@@ -287,7 +298,7 @@ def _manifest(  # noqa: PLR0917 - written once
         "created_utc": created,
         "suite": SUITE,
         "arm": request.target.model,
-        "concurrency": request.concurrency,
+        "concurrency": request.asked_concurrency,
         "point_id": content_hash(identity, 16),
         "series_id": content_hash({k: v for k, v in identity.items() if k != "urls"}, 16),
         "identity": identity,
@@ -321,16 +332,24 @@ def _row(  # noqa: PLR0917 - all that a row is made from
     outcome: ReplayOutcome,
     folder: RunFolder,
     facts: Watched,
-) -> ResultRow:
-    seen = summarise_file(folder.file("requests.jsonl"), questions_of(outcome, request.limits))
-    if not seen.ok:
+) -> tuple[ResultRow, tuple[tuple[str, Stall], ...]]:
+    records = folder.file("requests.jsonl")
+    seen = summarise_file(records, questions_of(outcome, request.limits))
+    stopped = outcome.stop_reason == INTERRUPT
+    if stopped and not seen.measured:
+        number = facts.signal_number or signal.SIGINT
+        raise ServemarkError(
+            "runs.replay_stopped_early", Layer.INTERRUPT, exit_code=128 + number,
+            signal=signal.Signals(number).name, count=seen.records,
+        )  # fmt: skip
+    if not stopped and not seen.ok:
         ended, kind, detail = seen.last_bad or ("-", None, None)
         raise ServemarkError(
             "runs.replay_none_answered", Layer.ENGINE, count=seen.records,
             outcome=ended, kind=kind or "-", detail=(detail or "-")[:200],
         )  # fmt: skip
     figures = replay_figures(
-        outcome, seen, mode="closed" if request.arrivals is None else "open",
+        outcome, seen, arrivals=request.arrivals,
         profile=request.profile.name, options=request.options(),
         validity=request.profile.validity,
     )  # fmt: skip
@@ -340,10 +359,13 @@ def _row(  # noqa: PLR0917 - all that a row is made from
         RowInputs(
             run_id=str(manifest["run_id"]), line_id=str(manifest["line_id"]),
             point_id=str(manifest["point_id"]), series_id=str(manifest["series_id"]),
-            suite=SUITE, arm=request.target.model, concurrency=request.concurrency,
+            suite=SUITE, arm=request.target.model, concurrency=request.asked_concurrency,
             started_utc=facts.started_utc, finished_utc=utc_now(), identity=identity,
             declared=_declared(request),
-            observed={"host": host_facts(), "packages": package_versions(), "text_lengths": facts.lengths},
+            observed={
+                "host": host_facts(), "packages": package_versions(),
+                "text_lengths": facts.text.facts(record for _, record in read_records(records)),
+            },
             workload=described,
             cache_state={"kind": "marked", "marker_scope": request.profile.cache_bust},
             asked_model=request.target.model, gpus_deployed=request.gpus, planned_requests=outcome.planned, seen=seen,
@@ -357,4 +379,11 @@ def _row(  # noqa: PLR0917 - all that a row is made from
         )
     )  # fmt: skip
     write_result(folder.file("result.json"), row)
-    return row
+    return row, _longest(records) if seen.stalls else ()
+
+
+def _longest(records: Path) -> tuple[tuple[str, Stall], ...]:
+    """The longest stalls of ok requests, with the request that each is in."""
+    stalled = (record for _, record in read_records(records) if stalls_of(record))
+    found = longest_stalls(only_ok(stalled))
+    return tuple((record.id, stall) for record, stall in found[:SHOWN_STALLS])

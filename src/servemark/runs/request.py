@@ -8,6 +8,7 @@ from pathlib import Path
 
 from servemark.base.errors import ServemarkError, input_error
 from servemark.base.files import sha256_file
+from servemark.catalog.cluster_launch import LaunchCluster
 from servemark.catalog.deployment import Deployment
 from servemark.catalog.nodes import errors_of, problems_error
 from servemark.catalog.selector import parse_selector
@@ -17,6 +18,7 @@ from servemark.evals.registry import find_task
 from servemark.evals.tasks import EvalTask
 from servemark.launch.job import frontend_of
 from servemark.plan.points import Choice, Point, choose, points
+from servemark.runs.site import find_cluster
 from servemark.traces.generator import generate
 from servemark.traces.recipe import AgenticRecipe, recipe_problems
 from servemark.traces.theory import TheoreticalHit, theoretical_hit
@@ -42,6 +44,13 @@ class RunOptions:
     command: tuple[str, ...] = ()
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Secrets by name, for every step; kept in no record."""
+    cluster: str | None = None
+    """A cluster by name or label; None: the arm's runner chooses, else this machine."""
+    clusters_file: Path | None = None
+    """Where clusters are described; None: nowhere but in the suite."""
+    clusters_asked: bool = False
+    """Somebody named the file."""
+    preflight: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,9 @@ class LineRequest:
     """Every file that the line was made from: shown path -> {sha256, bytes}."""
     command: tuple[str, ...]
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cluster: LaunchCluster | None = None
+    """None: this machine."""
+    preflight: bool = True
 
 
 def scenario_of(workload: Workload, cache_bust: CacheBust, cold: bool) -> dict[str, object]:
@@ -96,6 +108,15 @@ def prepare(selector_text: str, options: RunOptions, default_suite: str | None =
         inputs=inputs,
         command=options.command,
         secret_env=options.secret_env,
+        cluster=find_cluster(
+            choice,
+            options.cluster,
+            options.clusters_file or Path("clusters.yaml"),
+            asked=options.clusters_asked,
+        )
+        if options.clusters_file is not None or options.cluster is not None
+        else None,
+        preflight=options.preflight,
     )
 
 

@@ -6,12 +6,14 @@ and size. Nothing here is measured.
 
 from __future__ import annotations
 
+import http.client
 import json
+import socket
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from servemark.base.errors import Layer, ServemarkError
 from servemark.base.printable import printable
@@ -19,11 +21,13 @@ from servemark.launch.engines.prometheus import parse_prometheus
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.launch.engines.readers import WORDS, total
 from servemark.replay.client import tls_context
-from servemark.replay.target import Target, read_api_key
+from servemark.replay.target import Target, read_api_key, split_url
 from servemark.traces.text import Tokenize
 from servemark.traces.tokenizers import Engine, server_tokenizer
 
 MAX_REPLY_BYTES = 8 << 20
+CONNECT_S = 10.0
+TOKENIZE_S = 10.0
 _TOKENIZE_FORMS: tuple[Engine, ...] = ("llamacpp", "vllm")
 _PROBE = " the river and the bridge"
 
@@ -39,6 +43,8 @@ class Server:
     root: str
     headers: dict[str, str]
     tls: ssl.SSLContext | None
+    mute: list[str] = field(default_factory=list)
+    """Questions that it let time out: after one, no other is asked, so that waits do not add up."""
 
     @classmethod
     def of(cls, target: Target) -> Server:
@@ -51,7 +57,10 @@ class Server:
         return cls(root, headers, tls_context(target) if root.startswith("https:") else None)
 
     def ask(self, path: str, body: object | None = None, timeout_s: float = 5.0) -> bytes:
-        """GET, or POST `body` as JSON. Raises NoAnswerError for everything but a complete 200."""
+        """GET, or POST `body` as JSON. Raises NoAnswerError for everything but a complete 200, and at once for a
+        server that has let a question time out."""
+        if self.mute:
+            raise NoAnswerError(f"{self.mute[0]} was not answered in time")
         data = None if body is None else json.dumps(body).encode("utf-8", "replace")
         headers = self.headers if data is None else {**self.headers, "Content-Type": "application/json"}
         request = urllib.request.Request(self.root + path, data=data, headers=headers)  # noqa: S310 - http(s) by Target
@@ -64,7 +73,9 @@ class Server:
         except urllib.error.HTTPError as error:
             error.close()
             raise NoAnswerError(f"HTTP {error.code}") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            if isinstance(getattr(error, "reason", error), TimeoutError):
+                self.mute.append(path)
             raise NoAnswerError(printable(f"{type(error).__name__}: {error}")[:200]) from None
         if len(found) > MAX_REPLY_BYTES:
             raise NoAnswerError("reply is too long")
@@ -114,7 +125,7 @@ class Server:
         return None
 
     def _post_tokenize(self, body: Mapping[str, object]) -> object:
-        return self.ask_json("/tokenize", body, 30.0)
+        return self.ask_json("/tokenize", body, TOKENIZE_S)
 
     def counters(self) -> EngineCounters | None:
         """Its own counters now, whatever engine it is by their names; None where it shows none."""
@@ -128,6 +139,20 @@ class Server:
                 if words.metrics == path and prompt is not None:
                     return EngineCounters(prompt, total(raw, words.cached), total(raw, words.generated), raw)
         return None
+
+
+def check_reachable(target: Target) -> None:
+    """Raises ServemarkError (layer engine) for the first endpoint that takes no connection: better before a run folder
+    is made than in every record."""
+    for url in target.urls:
+        address = split_url(url)
+        try:
+            socket.create_connection((address.host, address.port), timeout=CONNECT_S).close()
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise ServemarkError(
+                "runs.replay_unreachable", Layer.ENGINE, url=url, reason=printable(reason)[:200]
+            ) from None
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

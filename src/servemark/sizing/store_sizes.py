@@ -2,7 +2,7 @@
 
 | tier | setting | counts | unit |
 |---|---|---|---|
-| Mooncake store, vLLM | global_segment_size | each rank | GB is 2^30 |
+| Mooncake store, vLLM and our own P/D pairs | global_segment_size | each rank | GB is 2^30 |
 | Mooncake store, SGLang | the same name | total over TP x PP | gb is 2^30 |
 | SGLang HiCache | --hicache-size | each rank | 10^9 |
 | SGLang HiCache | --hicache-ratio | each rank, times its device pool | |
@@ -39,6 +39,8 @@ HICACHE_RATIO = 2.0
 LMCACHE_DEFAULT_GIB = 5.0
 OFFLOADERS = ("OffloadingConnector", "SimpleCPUOffloadConnector")
 LMCACHE = ("LMCacheConnectorV1", "LMCacheConnector")
+PD_FRONTEND = "servemark-pd"
+"""Each llama.cpp worker behind it is a client of the store, with a segment of its own in its process."""
 _ENVIRONMENT = {
     "MOONCAKE_GLOBAL_SEGMENT_SIZE": "global_segment_size",
     "MOONCAKE_LOCAL_BUFFER_SIZE": "local_buffer_size",
@@ -53,7 +55,10 @@ def store_of(deployment: Deployment, role: RoleSpec, remarks: list[Remark]) -> S
         return _hicache(deployment, role, remarks)
     if deployment.engine == "trtllm":
         return _trt_host_cache(role, remarks)
-    if any(connector.name == "MooncakeStoreConnector" for connector in role.connectors):
+    own = deployment.frontend is not None and deployment.frontend.type == PD_FRONTEND
+    if any(connector.name == "MooncakeStoreConnector" for connector in role.connectors) or (
+        own and store_service(deployment) is not None and role.role != "aggregated"
+    ):
         return _mooncake(deployment, role, remarks)
     for connector in role.connectors:
         if connector.name in OFFLOADERS:

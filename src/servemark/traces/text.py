@@ -27,6 +27,7 @@ MIN_WORDS = 64
 """With fewer words, unrelated segments would begin alike too often, and a cache would find false hits."""
 _CACHE_CHARS = 16_000_000
 _SLOTS = 65_536
+_AT_ONCE = 8
 
 
 class TextMaker:
@@ -101,6 +102,34 @@ def build_word_table(tokenize: Tokenize, want: int = 512) -> list[str]:
         )
     take = min(want, len(good))
     return [good[i * len(good) // take] for i in range(take)]
+
+
+def word_table_by_counts(tokenize: Tokenize, want: int = 128) -> list[str]:
+    """Up to `want` one-token words where only the number of a text's tokens is known, and each count costs a request.
+
+    Words are tried eight at a time, spread over the list: eight that make eight tokens are kept, others are left. The
+    whole table is counted forwards and backwards at the end. Takes about want / 5 calls; raises ServemarkError (layer
+    engine) when fewer than MIN_WORDS are found within want / 2, or the table does not add up.
+    """
+    words = candidate_words()
+    step = max(1, len(words) // (want // 2 * _AT_ONCE))
+    good: list[str] = []
+    for number in range(want // 2):
+        tried = [words[(number * _AT_ONCE + i) * step % len(words)] for i in range(_AT_ONCE)]
+        if _exact(tokenize, tried):
+            good += tried
+        if len(good) >= want:
+            break
+    good = list(dict.fromkeys(good))
+    if len(good) < MIN_WORDS or not _exact(tokenize, good) or not _exact(tokenize, good[::-1]):
+        raise ServemarkError(
+            "traces.too_few_words",
+            Layer.ENGINE,
+            found=len(good),
+            tried=want // 2 * _AT_ONCE,
+            needed=MIN_WORDS,
+        )
+    return good
 
 
 def _without_bos(tokenize: Tokenize) -> Callable[[str], list[int]]:

@@ -115,7 +115,9 @@ def _master(ctx: JobContext, given: Service, work_dir: Path) -> PlannedProcess:
         ctx.store_config = {**config, "master_server_address": ctx.services[MASTER]}
         ctx.store_config["metadata_server"] = ctx.services["mooncake-metadata"]
     argv += _gflags(rest)
-    return PlannedProcess(tuple(argv), probe=Probe(url(ctx.head, metrics), "/health"), ignored=tuple(ignored))
+    probe = Probe(url(ctx.head, metrics), "/health")
+    # All it knows is in its memory and of this run, and its own way to end takes a second.
+    return PlannedProcess(tuple(argv), probe=probe, ignored=tuple(ignored), grace_s=0.1)
 
 
 def program(name: str) -> str:

@@ -68,6 +68,10 @@ class PlannedProcess:
     agent_url: str | None = None
     model_files: tuple[Path, ...] = ()
     ignored: tuple[str, ...] = ()
+    tasks: int = 1
+    """MPI ranks of one program over all nodes of its worker; 1: a process of its own on one node."""
+    grace_s: float | None = None
+    """How long it may take to end when asked, where the launcher's own time is not right."""
 
 
 @dataclass(frozen=True, slots=True)

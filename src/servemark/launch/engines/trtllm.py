@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import yaml
 
-from servemark.base.errors import Layer, ServemarkError
 from servemark.launch.engines.dynamo import dynamo_env, mode_flags
 from servemark.launch.engines.steps import JobContext, PlannedProcess, Probe, WorkerPlace, url
 
@@ -13,20 +12,12 @@ _SERVER = frozenset({"host", "port", "served_model_name", "model", "model_path"}
 
 
 def worker(ctx: JobContext, place: WorkerPlace) -> list[PlannedProcess]:
-    """One process on one node, which starts its own ranks.
+    """One process on one node, which starts its own ranks; over several nodes one MPI program, a rank a GPU.
 
-    Raises ServemarkError (launch.mpi_ranks, layer input) for a worker that spans nodes: its ranks must be started
-    together by an MPI launcher, and a step is one process on one node.
+    `trtllm-llmapi-launch` then runs the server in rank 0 and has the others wait for its work.
     """
-    if len(place.ranks) > 1:
-        raise ServemarkError(
-            "launch.mpi_ranks",
-            Layer.INPUT,
-            exit_code=2,
-            where=str(place.role.at),
-            role=place.role.role,
-            nodes=len(place.ranks),
-        )
+    tasks = sum(len(rank.gpus) for rank in place.ranks) if len(place.ranks) > 1 else 1
+    together = ["trtllm-llmapi-launch"] if tasks > 1 else []
     rank = place.ranks[0]
     behind_dynamo = ctx.frontend == "dynamo"
     settings, ignored = _settings(place)
@@ -53,7 +44,8 @@ def worker(ctx: JobContext, place: WorkerPlace) -> list[PlannedProcess]:
         argv += ["--served_model_name", ctx.served_name, "--extra_llm_api_options", path]
         probe = Probe(url(rank.node, port), "/health", ctx.served_name)
     files = {SETTINGS: yaml.safe_dump(settings, sort_keys=True)}
-    return [PlannedProcess(tuple(argv), env, files, probe, ignored=tuple(ignored))]
+    argv = [*together, *argv]
+    return [PlannedProcess(tuple(argv), env, files, probe, ignored=tuple(ignored), tasks=tasks)]
 
 
 def router(ctx: JobContext, workers: list[tuple[WorkerPlace, PlannedProcess]]) -> PlannedProcess:
