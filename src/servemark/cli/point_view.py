@@ -196,8 +196,8 @@ def _all_gates(store: Store, one: StoredPoint) -> list[GateFinding]:
     """What every gate says now, judged among the points of the run; those that do not apply are left out."""
     from servemark.results.gates.base import Severity  # noqa: PLC0415
     from servemark.results.gates.registry import judge_all  # noqa: PLC0415
-    from servemark.store.imports import MAX_TOGETHER  # noqa: PLC0415
     from servemark.store.points import PointFilter, load_points  # noqa: PLC0415
+    from servemark.store.staging import MAX_TOGETHER  # noqa: PLC0415
 
     wanted = PointFilter(source=one.source, run=one.run, superseded=True)
     around = list(load_points(store, wanted))[:MAX_TOGETHER]
@@ -215,7 +215,8 @@ def _gate_lines(findings: list[GateFinding]) -> list[str]:
     for each in findings:
         if each.severity is Severity.OK:
             numbers = ", ".join(f"{name} = {value}" for name, value in each.values.items())
-            lines.append(text("cli.show.point.gate_ok", None, gate=each.gate, numbers=numbers))
+            said = text("cli.show.point.gate_ok", None, gate=each.gate, numbers=numbers)
+            lines.append(said.rstrip(" :\uff1a") if not numbers else said)
         else:
             lines += _said([each])
     return lines

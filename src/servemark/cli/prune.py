@@ -13,11 +13,11 @@ from servemark.cli.options import Verb, common
 
 
 @click.command(cls=Verb)
-@click.option("--keep", type=click.IntRange(0, 1_000_000), default=0, help="cli.prune.option.keep")
+@click.option("--keep", type=click.IntRange(0, 1_000_000), metavar="N", help="cli.prune.option.keep")
 @click.option("--older-than", metavar="DATE", help="cli.prune.option.older_than")
 @click.option("--dry-run", is_flag=True, help="cli.prune.option.dry_run")
 @common
-def prune(keep: int, older_than: str | None, dry_run: bool, home: str | None, as_json: bool) -> int:
+def prune(keep: int | None, older_than: str | None, dry_run: bool, home: str | None, as_json: bool) -> int:
     """Text comes from the catalogue."""
     from dataclasses import asdict  # noqa: PLC0415 - --help imports no room
 

@@ -224,9 +224,7 @@ def _opener(again: Callable[[], BinaryIO], member: str) -> Callable[[], BinaryIO
             inner = archive.open(member)
         except BaseException as error:  # an open handle must not outlive the failure
             stream.close()
-            if isinstance(
-                error, (zipfile.BadZipFile, RuntimeError, ValueError, EOFError)
-            ):
+            if isinstance(error, (zipfile.BadZipFile, RuntimeError, ValueError, EOFError)):
                 raise OSError(str(error)) from error
             raise
         return cast("BinaryIO", _Closing(inner, (archive, stream)))

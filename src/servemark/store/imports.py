@@ -19,12 +19,10 @@ from servemark.store.import_types import Judge, Kept, ReasonCount, RowStatus, So
 from servemark.store.lines import settle
 from servemark.store.point_codec import Encoded, encode_shape
 from servemark.store.points import PointFilter, load_points
-from servemark.store.staging import Staged, Staging, told
+from servemark.store.staging import MAX_TOGETHER, Staged, Staging, told, uncollected
 
 IMPORT_BUSY_S = 600
 """An importer waits so long for another one; a reader never waits."""
-MAX_TOGETHER = 20_000
-"""Points of one run that are judged together at most; of a longer run each batch stands alone."""
 
 
 def find_source(store: Store, sha256: str) -> SourceFile | None:
@@ -235,8 +233,9 @@ def _judge_again(store: Store, staged: Staging, judge: Judge, number: int) -> No
         """
         count, elsewhere = db.execute(ask, (number, source, run)).fetchone()
         if (batches > 1 or elsewhere) and count <= MAX_TOGETHER:
-            found = list(load_points(store, PointFilter(source=source, run=run, superseded=True)))
-            write_verdicts(db, [(one.id, one.point()) for one in found], judge)
+            found = load_points(store, PointFilter(source=source, run=run, superseded=True))
+            with uncollected():
+                write_verdicts(db, [(one.id, one.point()) for one in found], judge)
 
 
 def write_verdicts(db: sqlite3.Connection, points: list[tuple[int, Point]], judge: Judge) -> int:

@@ -98,6 +98,7 @@ class Encoder:
         self._configs: dict[bytes, str] = {}
         self._lines: dict[tuple[str, str, str], str] = {}
         self._facets: dict[bytes, tuple[str, str, str, str, str]] = {}
+        self._shapes: dict[Shape, str] = {}
         self._json = msgspec.json.Encoder(order="sorted")
         self._plain = msgspec.json.Encoder()
         self._packers: dict[int, struct.Struct] = {}
@@ -126,7 +127,11 @@ class Encoder:
         shape, figures, stated = self._figures(point.figures)
         rest = self._plain.encode(_rest(point))
         digest = hashlib.sha256(config)
-        digest.update(repr((point_key, line_key, point.status, shape)).encode("utf-8", "surrogatepass"))
+        known = self._shapes.get(shape)
+        if known is None:
+            known = encode_shape(shape)[0]
+            _remember(self._shapes, shape, known)
+        digest.update(f"{point_key}{line_key}{point.status}{known}".encode())
         for part in (figures, stated, rest):
             digest.update(part)
         return Encoded(

@@ -28,10 +28,11 @@ class Pruned:
     points: int
 
 
-def prune(store: Store, raw: RawFiles, *, keep: int, older_than: str | None, dry_run: bool) -> Pruned:
+def prune(store: Store, raw: RawFiles, *, keep: int | None, older_than: str | None, dry_run: bool) -> Pruned:
     """Take away raw blobs and temporary files that nothing names, and superseded points.
 
-    Of each point the `keep` newest superseded attempts stay; with `older_than` (a date, ISO 8601) only older ones go.
+    Superseded points go only when asked for: of each point the `keep` newest superseded attempts stay (None: no limit of
+    their number), and with `older_than` (a date, ISO 8601) only older ones go.
     Their rows stay as `superseded` in the list of what each file held, and come back when it is mapped again.
     Raises ServemarkError for the store and the disk.
     """
@@ -40,7 +41,8 @@ def prune(store: Store, raw: RawFiles, *, keep: int, older_than: str | None, dry
     old = [path for path in blobs if now - path.stat().st_mtime > SETTLE_S]
     left = [path for path in raw.leftovers() if now - path.stat().st_mtime > SETTLE_S]
     size = sum(path.stat().st_size for path in old)
-    ids = _superseded(store, keep, older_than)
+    asked = keep is not None or older_than is not None
+    ids = _superseded(store, keep or 0, older_than) if asked else []
     if not dry_run:
         with store.writing():
             touch(store.connection)
@@ -57,7 +59,7 @@ def prune(store: Store, raw: RawFiles, *, keep: int, older_than: str | None, dry
     return Pruned(len(old), size, len(left), len(ids))
 
 
-def _superseded(store: Store, keep: int, older_than: str | None) -> list[int]:
+def _superseded(store: Store, keep: int | None, older_than: str | None) -> list[int]:
     ask = """
         SELECT id FROM (
             SELECT id, at_utc, row_number() OVER (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,6 +22,8 @@ from servemark.store.point_codec import Encoded, Encoder, NotStorable
 
 BATCH = 4_000
 """Rows that are judged together and held in memory as points."""
+MAX_TOGETHER = 20_000
+"""Points of one run that are judged together at most; of a longer run each batch stands alone."""
 IN_MEMORY = 40_000
 """Encoded rows that are held in memory; more go to a file."""
 MAX_REASON_VALUES = 2_000
@@ -65,10 +69,19 @@ class Staging:
 
     def take(self, rows: Iterable[Mapped]) -> None:
         """Encode and judge every row. What `rows` raises goes through; nothing is in the store then."""
-        some = iter(rows)
-        while batch := list(islice(some, BATCH)):
-            self._held += self._batch(batch)
-            self.rows += len(batch)
+        some, waiting = iter(rows), list[Mapped]()
+        with uncollected():
+            while batch := list(islice(some, BATCH)):
+                waiting += batch
+                whole = _whole_runs(waiting)
+                self._put(waiting[:whole])
+                del waiting[:whole]
+            self._put(waiting)
+
+    def _put(self, rows: list[Mapped]) -> None:
+        if rows:
+            self._held += self._batch(rows)
+            self.rows += len(rows)
             if len(self._held) >= IN_MEMORY:
                 self._spill_held()
 
@@ -132,6 +145,30 @@ class Staging:
             raise disk_error(error, self._folder) from error
         self._chunks += 1
         self._held = []
+
+
+def _whole_runs(rows: list[Mapped]) -> int:
+    """How many of the rows may be judged now: the run of the last one may go on, unless it is too long already."""
+    last = rows[-1].point
+    if last is None or len(rows) >= MAX_TOGETHER:
+        return len(rows)
+    for place in range(len(rows) - 1, -1, -1):
+        point = rows[place].point
+        if point is not None and (point.execution.run != last.execution.run or point.source != last.source):
+            return place + 1
+    return 0
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No search for cycles while very many small objects are made that hold none: it would be half of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def told(findings: Iterable[GateFinding]) -> tuple[tuple[str, str, str], ...]:
