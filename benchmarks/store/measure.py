@@ -20,7 +20,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from servemark.results.gates.base import Verdict
+from servemark.results.gates.registry import gates_version, judge_all
 from servemark.results.importers.base import Given, Importer
+from servemark.results.importers.registry import importers
 from servemark.results.point import (
     Execution,
     Figure,
@@ -149,9 +151,6 @@ def measure(points: int) -> dict[str, object]:
 
 def real(path: Path) -> dict[str, object]:
     """A real file, stage by stage: mapping alone, mapping and gates, everything."""
-    from servemark.results.gates.registry import gates_version, judge_all
-    from servemark.results.importers.registry import importers
-
     with tempfile.TemporaryDirectory() as made:
         home = Path(made)
         size = path.stat().st_size
@@ -164,7 +163,7 @@ def real(path: Path) -> dict[str, object]:
                 ("and_judged", judge_all, None),
                 ("and_kept", judge_all, store),
             ):
-                intake = Intake(RawFiles(home / "raw"), importers(), each, gates_version())  # type: ignore[arg-type]
+                intake = Intake(RawFiles(home / "raw"), importers(), each, gates_version())
                 begin = time.process_time()
                 report = take_in(target, intake, found)
                 seconds = time.process_time() - begin

@@ -17,7 +17,7 @@ from servemark.results.point import Point
 from servemark.store.database import Store
 from servemark.store.import_types import Judge, Kept, ReasonCount, RowStatus, SourceFile
 from servemark.store.lines import settle
-from servemark.store.point_codec import Encoded, encode_shape
+from servemark.store.point_codec import Encoded
 from servemark.store.points import PointFilter, load_points
 from servemark.store.staging import MAX_TOGETHER, Staged, Staging, told, uncollected
 
@@ -170,7 +170,7 @@ def put_rows(db: sqlite3.Connection, source_id: int, rows: list[Staged]) -> None
                 one.status,
                 str(row.verdict),
                 one.content,
-                shapes[one.shape],
+                shapes[one.shape_sha256],
                 one.figures,
                 one.stated,
                 one.rest,
@@ -207,19 +207,14 @@ def _lines(db: sqlite3.Connection, points: Iterable[Encoded]) -> dict[str, int]:
     return {key: int(db.execute(ask, (key,)).fetchone()[0]) for key in firsts}
 
 
-def _shapes(db: sqlite3.Connection, points: Iterable[Encoded]) -> dict[object, int]:
-    found: dict[object, int] = {}
-    for one in points:
-        if one.shape in found:
-            continue
-        sha256, data = encode_shape(one.shape)
-        db.execute(
-            "INSERT INTO figure_shape VALUES (NULL, ?, ?) ON CONFLICT (sha256) DO NOTHING", (sha256, data)
-        )
-        found[one.shape] = int(
-            db.execute("SELECT id FROM figure_shape WHERE sha256 = ?", (sha256,)).fetchone()[0]
-        )
-    return found
+def _shapes(db: sqlite3.Connection, points: Iterable[Encoded]) -> dict[str, int]:
+    """Ids of the shapes of points by their SHA-256; shapes are made where they are not there yet."""
+    some = {one.shape_sha256: one.shape for one in points}
+    db.executemany(
+        "INSERT INTO figure_shape VALUES (NULL, ?, ?) ON CONFLICT (sha256) DO NOTHING", some.items()
+    )
+    ask = "SELECT id FROM figure_shape WHERE sha256 = ?"
+    return {sha256: int(db.execute(ask, (sha256,)).fetchone()[0]) for sha256 in some}
 
 
 def _judge_again(store: Store, staged: Staging, judge: Judge, number: int) -> None:

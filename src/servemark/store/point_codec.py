@@ -85,7 +85,9 @@ class Encoded:
     at_utc: str
     status: Status
     content: bytes
-    shape: Shape
+    shape_sha256: str
+    shape: bytes
+    """Compressed JSON of the `Shape`; one object for all points that share it."""
     figures: bytes
     stated: bytes
     rest: bytes
@@ -98,7 +100,7 @@ class Encoder:
         self._configs: dict[bytes, str] = {}
         self._lines: dict[tuple[str, str, str], str] = {}
         self._facets: dict[bytes, tuple[str, str, str, str, str]] = {}
-        self._shapes: dict[Shape, str] = {}
+        self._shapes: dict[Shape, tuple[str, bytes]] = {}
         self._json = msgspec.json.Encoder(order="sorted")
         self._plain = msgspec.json.Encoder()
         self._packers: dict[int, struct.Struct] = {}
@@ -129,9 +131,9 @@ class Encoder:
         digest = hashlib.sha256(config)
         known = self._shapes.get(shape)
         if known is None:
-            known = encode_shape(shape)[0]
+            known = encode_shape(shape)
             _remember(self._shapes, shape, known)
-        digest.update(f"{point_key}{line_key}{point.status}{known}".encode())
+        digest.update(f"{point_key}{line_key}{point.status}{known[0]}".encode())
         for part in (figures, stated, rest):
             digest.update(part)
         return Encoded(
@@ -147,7 +149,7 @@ class Encoder:
             execution.finished_utc or execution.started_utc or "",
             point.status,
             digest.digest()[:16],
-            shape,
+            *known,
             figures,
             stated,
             rest if len(rest) < _PACK_FROM else zlib.compress(rest, 1),
