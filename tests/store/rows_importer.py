@@ -17,6 +17,7 @@ from servemark.results.point import (
     Precision,
     RoleTopology,
     Scenario,
+    Status,
 )
 
 MODELS = {"dsr1", "gptoss"}
@@ -51,7 +52,7 @@ def point_of(row: dict[str, object], version: int, source: str = "rows") -> Poin
     execution = Execution(
         str(row["run"]), int(str(row.get("attempt", 1))), str(row.get("date", "2026-06-01"))
     )
-    status = "partial" if row.get("partial") else "complete"
+    status: Status = "partial" if row.get("partial") else "complete"
     return Point(identity, execution, figures, source, version, status, gpus_deployed=8)
 
 

@@ -13,8 +13,8 @@ import struct
 import zlib
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -68,9 +68,8 @@ Shape = tuple[tuple[str, str, str, str | None], ...]
 """(address, definition, at, how) of every figure, in the point's order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """One point as the store keeps it. `content` is a hash over all of it: equal for equal points."""
+class Encoded(NamedTuple):
+    """One point as the store keeps it; a named tuple for speed. `content` is a hash over all of it: equal for equal points."""
 
     point_key: str
     config_key: str

@@ -7,11 +7,10 @@ import pickle
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, NamedTuple, Self
 
 from servemark.base.canonical import canonical_json
 from servemark.base.files import disk_error, make_folder
@@ -30,9 +29,8 @@ MAX_REASON_VALUES = 2_000
 _TOLD = (Severity.WARNING, Severity.QUARANTINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """One row, ready for its columns."""
+class Staged(NamedTuple):
+    """One row, ready for its columns; a named tuple for speed."""
 
     ordinal: int
     status: RowStatus

@@ -60,8 +60,6 @@ def csv_lines(points: Sequence[StoredPoint]) -> Iterator[str]:
 
 
 def _cell(value: object) -> object:
-    if isinstance(value, bool):
-        return int(value)
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
@@ -77,7 +75,7 @@ def write_parquet(points: Sequence[StoredPoint], path: Path) -> None:
         name: [getattr(one, name) if name in KEYS else one.value(name) for one in points] for name in names
     }
     kinds = {"concurrency": pa.int64(), "attempt": pa.int64(), "ordinal": pa.int64()}
-    kinds |= {"current": pa.bool_(), "latest": pa.bool_()}
+    kinds |= {"current": pa.int8(), "latest": pa.int8()}
     schema = pa.schema(
         [(name, kinds.get(name, pa.string() if name in KEYS else pa.float64())) for name in names]
     )
