@@ -69,7 +69,7 @@ Shape = tuple[tuple[str, str, str, str | None], ...]
 
 
 class Encoded(NamedTuple):
-    """One point as the store keeps it; a named tuple for speed. `content` is a hash over all of it: equal for equal points."""
+    """One point as the store keeps it; a named tuple for speed. `content` hashes all of it."""
 
     point_key: str
     config_key: str
