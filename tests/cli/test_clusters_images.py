@@ -78,3 +78,11 @@ def test_import_without_a_command(home: Path, capsys: pytest.CaptureFixture[str]
     assert "no import command" in capsys.readouterr().err
     assert run_cli(["images", "import", "a b", "--cluster", "here"]) == 2
     assert run_cli(["images", "list"]) == 2
+
+
+def test_file_names_cannot_steer_a_terminal(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A cache is written by many."""
+    (home / "cache" / "x\x1b[31m\ny.sqsh").write_bytes(b"")
+    for verb in ("list", "verify"):
+        run_cli(["images", verb, "--cache", str(home / "cache")])
+        assert "x\\x1b[31m\\ny.sqsh" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -99,15 +100,14 @@ def test_now_before_any_reply_has_ended(verb: Verb, processes: str) -> None:
 
 def test_while_it_connects(verb: Verb) -> None:
     """A listener whose queue is full answers no connection: one signal is enough, since nothing was sent."""
-    with socket.socket() as full:
+    with contextlib.ExitStack() as sockets:
+        full = sockets.enter_context(socket.socket())
         full.bind(("127.0.0.1", 0))
         full.listen(0)
-        fillers = []
         for _ in range(2):
-            filler = socket.socket()
+            filler = sockets.enter_context(socket.socket())
             filler.setblocking(False)
             filler.connect_ex(full.getsockname())
-            fillers.append(filler)
         url = f"http://127.0.0.1:{full.getsockname()[1]}"
         verb.start("--url", url, *BUILT, SHORT)
         assert verb.process is not None
@@ -116,8 +116,6 @@ def test_while_it_connects(verb: Verb) -> None:
         verb.signal(signal.SIGINT)
         code, out, err = verb.end(12)
         assert code == 130 and out == "" and len(err.splitlines()) <= 2, (code, out, err)
-        for filler in fillers:
-            filler.close()
 
 
 def trace(tmp_path: Path) -> Path:

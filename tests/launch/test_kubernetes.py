@@ -193,3 +193,33 @@ def test_what_cannot_be_rendered_is_said(
     with pytest.raises(ServemarkError) as caught:
         kubernetes_manifests(deployment_of(tmp_path, VLLM, head), **options)
     assert caught.value.key == key
+
+
+def test_words_of_a_recipe_add_no_object(tmp_path: Path) -> None:
+    """Names stand in comments: a line feed in one must not end the comment."""
+    name = '"x\\n---\\nkind: Pod\\n# $(A)"'
+    head = HEAD.replace("golden", name).replace('"img:1"', name).replace("/models/m", "/m/$B")
+    plain = documents(kubernetes_manifests(deployment_of(tmp_path, SGLANG)))
+    made = documents(kubernetes_manifests(deployment_of(tmp_path, SGLANG, head)))
+    assert len(made) == len(plain)
+    assert {key.partition("/")[0] for key in made} == {key.partition("/")[0] for key in plain}
+
+
+def test_what_looks_like_a_node_or_a_port_stays_a_word(tmp_path: Path) -> None:
+    """A node that the job does not have, and a number of an argument above 20000."""
+    body = SGLANG.replace("x$(B) $C", "@ADDR99999@") + STORE.replace(
+        "options", "args: [--default_kv_lease_ttl=60000], options"
+    )
+    made = documents(kubernetes_manifests(deployment_of(tmp_path, body)))
+    main = container(templates(made["LeaderWorkerSet/golden-prefill"])[0])
+    assert {"name": "A", "value": "@ADDR99999@"} in main["env"]
+    ports = [port["port"] for port in made["Service/golden-head"]["spec"]["ports"]]
+    assert ports
+    assert 60000 not in ports
+
+
+@pytest.mark.parametrize("count", ["workers: 1, gpus: 1000000000000", "workers: 1000000000, gpus: 8"])
+def test_absurd_counts_are_refused(tmp_path: Path, count: str) -> None:
+    """They would be listed one by one."""
+    with pytest.raises(AssertionError):
+        deployment_of(tmp_path, VLLM.replace("workers: 1, gpus: 4", count))

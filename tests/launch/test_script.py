@@ -162,6 +162,8 @@ def test_a_secret_is_asked_for_by_name(tmp_path: Path) -> None:
     script, _ = script_and_job(tmp_path, NASTY, ["HF_TOKEN"])
     status, err, given = bash(tmp_path, script, "true")
     assert status != 0 and "HF_TOKEN" in err and given == []
+    with pytest.raises(ServemarkError, match="no valid name"):
+        script_and_job(tmp_path, NASTY, ['A}"; touch x; : "${B'])
 
 
 @pytest.mark.corpus

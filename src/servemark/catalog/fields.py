@@ -87,15 +87,15 @@ class Fields:
             return None
         return str(found.scalar) if found else None
 
-    def integer(self, name: str, *, minimum: int, required: bool = False) -> int | None:
-        """An integer of at least `minimum` (`8.0` is not an integer) and below 2^53."""
+    def integer(self, name: str, *, minimum: int, required: bool = False, below: int = 1 << 53) -> int | None:
+        """An integer of at least `minimum` (`8.0` is not an integer) and below `below`."""
         found = self._typed(name, int, "integer", required)
         if found is None or not isinstance(found.scalar, int):
             return None
         if found.scalar < minimum:
             self.problem(found.at, "catalog.too_small", field=name, value=found.scalar, minimum=minimum)
             return None
-        if found.scalar >= 1 << 53:
+        if found.scalar >= below:
             self.problem(found.at, "catalog.out_of_range", field=name, value=_short(found.scalar))
             return None
         return found.scalar

@@ -26,6 +26,8 @@ _BENCHMARK_FIELDS = (
     "tokenizer_mode",
     "use_chat_template",
 )
+COUNT_BELOW = 4097
+"""Of workers, nodes, and GPUs of a worker or a node: more is a slip, and what lists them would take for ever."""
 
 
 def environment_of(fields: Fields, name: str) -> dict[str, str]:

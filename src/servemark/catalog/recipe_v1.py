@@ -6,7 +6,7 @@ from servemark.catalog.byte_sizes import binary_size
 from servemark.catalog.deployment import ROLE_NAMES, RoleName, RoleSpec, Service
 from servemark.catalog.engine_args import arguments_of
 from servemark.catalog.fields import Fields
-from servemark.catalog.recipe_parts import environment_of, role_of, sizes_of
+from servemark.catalog.recipe_parts import COUNT_BELOW, environment_of, role_of, sizes_of
 
 ENGINES = ("vllm", "sglang", "trtllm")
 _SHORT: dict[RoleName, str] = {"aggregated": "agg", "prefill": "prefill", "decode": "decode"}
@@ -87,9 +87,9 @@ class Backend:
 
     @staticmethod
     def _counts(resources: Fields, short: str, per_node: int) -> tuple[int, int, int] | None:
-        nodes = resources.integer(f"{short}_nodes", minimum=0)
-        workers = resources.integer(f"{short}_workers", minimum=0)
-        gpus = resources.integer(f"gpus_per_{short}", minimum=1)
+        nodes = resources.integer(f"{short}_nodes", minimum=0, below=COUNT_BELOW)
+        workers = resources.integer(f"{short}_workers", minimum=0, below=COUNT_BELOW)
+        gpus = resources.integer(f"gpus_per_{short}", minimum=1, below=COUNT_BELOW)
         if workers is None:
             return None
         if gpus is None:

@@ -7,7 +7,7 @@ from servemark.catalog.byte_sizes import binary_size
 from servemark.catalog.deployment import ROLE_NAMES, RoleSpec, Service
 from servemark.catalog.engine_args import arguments_of
 from servemark.catalog.fields import Fields
-from servemark.catalog.recipe_parts import environment_of, role_of, sizes_of
+from servemark.catalog.recipe_parts import COUNT_BELOW, environment_of, role_of, sizes_of
 
 _ENGINE_EXTRAS = ("connector", "dp_launch_mode", "kv_events_config")
 
@@ -22,9 +22,9 @@ def roles_of(top: Fields, engine: str) -> tuple[RoleSpec, ...]:
         fields = holder.mapping(name, f"role {name}")
         if fields is None:
             continue
-        workers = fields.integer("workers", minimum=1, required=True)
-        nodes = fields.integer("nodes", minimum=1)
-        gpus = fields.integer("gpus", minimum=0, required=True)
+        workers = fields.integer("workers", minimum=1, required=True, below=COUNT_BELOW)
+        nodes = fields.integer("nodes", minimum=1, below=COUNT_BELOW)
+        gpus = fields.integer("gpus", minimum=0, required=True, below=COUNT_BELOW)
         args = fields.get("args")
         env = environment_of(fields, "env")
         fields.get("kv_events")

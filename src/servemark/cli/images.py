@@ -11,6 +11,7 @@ import click
 
 from servemark.base.errors import input_error
 from servemark.base.messages import text
+from servemark.base.printable import one_line
 from servemark.cli.clusters import clusters_option, named_cluster
 from servemark.cli.options import Finite, SubVerbGroup, Verb, common, language
 
@@ -72,7 +73,7 @@ def list_images(
         told = (
             text("cli.images.unrecorded") if record is None else f"{record.reference}  {record.digest or '—'}"
         )
-        click.echo(f"{image.size / 1e9:8.2f} GB  {image.path.name}  {told}")
+        click.echo(f"{image.size / 1e9:8.2f} GB  {one_line(image.path.name)}  {told}")
     return 0
 
 
@@ -155,7 +156,7 @@ def verify_images(  # noqa: PLR0917 - click passes by name
             click.echo(json.dumps(body, ensure_ascii=False))
         else:
             state = text(f"cli.images.state.{checked.state}")
-            click.echo(f"{state}  {checked.image.path.name}  {checked.reason}".rstrip())
+            click.echo(f"{state}  {one_line(checked.image.path.name)}  {checked.reason}".rstrip())
     return 1 if bad else 0
 
 
@@ -184,7 +185,9 @@ def prune_images(  # noqa: PLR0917 - click passes by name
             body = {"path": str(item.path), "why": item.why, "size": item.size, "removed": not dry_run}
             click.echo(json.dumps(body, ensure_ascii=False))
         else:
-            click.echo(f"{text(f'cli.images.why.{item.why}')}  {item.size / 1e9:.2f} GB  {item.path.name}")
+            click.echo(
+                f"{text(f'cli.images.why.{item.why}')}  {item.size / 1e9:.2f} GB  {one_line(item.path.name)}"
+            )
     if not as_json:
         total = f"{sum(item.size for item in items) / 1e9:.2f}"
         click.echo(

@@ -76,7 +76,7 @@ def print_runs(found: Sequence[RunInfo], limit: int) -> None:
     """A table, newest last, on stdout."""
     console = Console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column(text("cli.runs.column.run"), no_wrap=True)
+    table.add_column(text("cli.runs.column.run"), overflow="fold")
     table.add_column(text("cli.runs.column.state"), no_wrap=True)
     table.add_column(text("cli.runs.column.why"), overflow="fold")
     for info in found[-limit:]:

@@ -30,7 +30,20 @@ ENGINES = tuple(_WORKERS)
 _LLAMACPP = frozenset({"llamacpp", "llamacpp-embedded", "llama-server"})
 _RANK_GRACE_S = 20.0
 _REFUSED_ENV = frozenset(
-    {"BASH_ENV", "ENV", "LD_AUDIT", "LD_PRELOAD", "PATH", "PROMPT_COMMAND", "PYTHONHOME", "PYTHONSTARTUP"}
+    {
+        *(
+            "BASH_ENV",
+            "ENV",
+            "GCONV_PATH",
+            "JAVA_TOOL_OPTIONS",
+            "LD_AUDIT",
+            "LD_PRELOAD",
+            "NODE_OPTIONS",
+            "PATH",
+        ),
+        *("PERL5OPT", "PROMPT_COMMAND", "PYTHONBREAKPOINT", "PYTHONHOME", "PYTHONINSPECT", "PYTHONSTARTUP"),
+        *("PYTHONUSERBASE", "RUBYOPT"),
+    }
 )
 _COPIES = ("enable_multiple_frontends", "num_additional_frontends")
 _OWN_ENV = re.compile(r"(SERVEMARK|SLURM|SBATCH|SRUN|PYXIS)_")

@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from servemark.base.errors import input_error
+from servemark.base.printable import one_line
 from servemark.catalog.deployment import Deployment
 from servemark.launch.allocation import AllocatedNode
 from servemark.launch.job import Job, JobPlace, PlannedStep, build_job, frontend_of
@@ -49,12 +50,16 @@ class _Names:
     hosts: Mapping[int, str]
     ranks: Mapping[int, tuple[str, int, int]]
     """Node -> (role, index, rank)."""
+    ports: frozenset[int] = frozenset()
+    """Every port that was handed out."""
 
     def resolved(self, text: str, own: int | None = None, *, expanded: bool = True) -> str:
         """A word of the job with names for node tokens. In a worker's own words (`own` its node) its leader is
         LWS_LEADER_ADDRESS, which the kubelet expands where `expanded`; every other dollar is kept as it stands."""
         parts, at = [], 0
         for found in _NODE.finditer(text):
+            if int(found[1]) not in self.hosts:  # the recipe's own words
+                continue
             parts.append(_escaped(text[at : found.start()], expanded))
             parts.append(self._host(int(found[1]), own if expanded else None))
             at = found.end()
@@ -128,10 +133,13 @@ def _job(deployment: Deployment, *, joined: bool) -> tuple[Job, _Names]:
             hosts[share.node] = f"{leader if rank == 0 else f'{leader}-{rank}'}.{group}"
             ranks[share.node] = (worker.role.role, worker.index, rank)
     counters: dict[str, count[int]] = {}
+    handed = {deployment.port} if deployment.port else set()
 
     def ports(node: AllocatedNode, many: int) -> list[int]:
         numbers = counters.setdefault(node.name, count(_FIRST_PORT))
-        return [next(numbers) for _ in range(many)]
+        found = [next(numbers) for _ in range(many)]
+        handed.update(found)
+        return found
 
     nodes = [AllocatedNode(f"node{n}", "all", f"@ADDR{n}@", ()) for n in range(1 + max(ranks, default=0))]
     where = JobPlace(
@@ -143,7 +151,8 @@ def _job(deployment: Deployment, *, joined: bool) -> tuple[Job, _Names]:
         fixed_port=deployment.port,
         placed=placed,
     )
-    return build_job(deployment, where, run_id=base, served_name=deployment.name), _Names(base, hosts, ranks)
+    job = build_job(deployment, where, run_id=base, served_name=deployment.name)
+    return job, _Names(base, hosts, ranks, frozenset(handed))
 
 
 def _after_head(worker: Placed) -> Placed:
@@ -300,7 +309,7 @@ class _Pods:
         found.append(
             {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": self.metadata("head"), "spec": spec}
         )
-        found.append(self._service("head", labels, _ports_of(steps)))
+        found.append(self._service("head", labels, _ports_of(steps, self.names.ports)))
         return found
 
     def _service(self, part: str, selector: Mapping[str, str], ports: Sequence[int]) -> Document:
@@ -375,8 +384,8 @@ class _Pods:
         return {"metadata": {"labels": self.labels(step.role)}, "spec": spec}
 
 
-def _ports_of(steps: Sequence[PlannedStep]) -> list[int]:
-    """Every port of the head that a word or a variable names."""
+def _ports_of(steps: Sequence[PlannedStep], handed: frozenset[int]) -> list[int]:
+    """Every port of the head that a word or a variable names: one that was handed out, or that follows a colon."""
     found: set[int] = set()
     for step in steps:
         texts = [*step.process.argv, *step.process.files.values(), *step.env.values()]
@@ -384,7 +393,7 @@ def _ports_of(steps: Sequence[PlannedStep]) -> list[int]:
             texts.append(step.process.probe.base_url)
         for text in texts:
             numbers = (int(number) for number in re.findall(r"(?<![0-9.])[0-9]{4,5}(?![0-9.])", text))
-            found |= {n for n in numbers if n < 65536 and (n >= _FIRST_PORT or f":{n}" in text)}
+            found |= {n for n in numbers if n < 65536 and (n in handed or f":{n}" in text)}
     return sorted(found)
 
 
@@ -447,7 +456,7 @@ def _stream(
         lines.append(f"# PersistentVolumeClaim {base}-model must exist; it holds {deployment.model_path}")
     if secrets:
         lines.append(f"# Secret {base}-secrets must exist, with the keys {', '.join(secrets)}")
-    parts = ["\n".join(lines) + "\n"]
+    parts = ["".join(f"{one_line(line)}\n" for line in lines)]
     for custom, document in documents:
         note = f"# Not validated: custom resource {custom}\n" if custom is not None else ""
         parts.append(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from servemark.launch.allocation import AllocatedNode
 from servemark.launch.job import STAGES, Job, PlannedStep
+from servemark.launch.secret_env import check_names
 
 WORK, LOGS = Path("/@WORK@"), Path("/@LOGS@")
 _TOKEN = re.compile(r"/@(WORK|LOGS)@|@ADDR([0-9]{1,5})@")
@@ -57,6 +58,7 @@ def sbatch_script(
     Arguments of the script are a command that is run once all is ready, with SERVEMARK_URL and SERVEMARK_MODEL set;
     without them it serves until its time is over.
     """
+    check_names(secrets)
     lines = [*_head(name, nodes, gpus, time_limit_s), *_prologue(secrets), *_image(image)]
     for stage in STAGES:
         steps = job.stage(stage)

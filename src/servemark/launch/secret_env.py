@@ -36,15 +36,21 @@ def load_secrets(
     around = os.environ if environ is None else environ
     in_file = _read(file) if file is not None else {}
     found = {}
+    check_names(names)
     for name in names:
-        if not _NAME.match(name):
-            raise input_error("launch.env_name", name=repr(name)[:80])
         value = in_file.get(name, around.get(name))
         if not value:
             raise input_error("launch.secret_missing", name=name)
         found[name] = value
     remember([*found.values(), *in_file.values()])
     return found
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raises ServemarkError (input) for what no shell variable can be called."""
+    for name in names:
+        if not _NAME.match(name):
+            raise input_error("launch.env_name", name=repr(name)[:80])
 
 
 def remember(values: Sequence[str]) -> None:

@@ -1,0 +1,25 @@
+"""`servemark runs` on a narrow terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from servemark.cli.run_list import print_runs
+from servemark.runs.folder import RunInfo, RunState
+
+
+def test_a_long_name_leaves_room_for_the_state(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """State and reason are readable, and no part of the name is lost."""
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "20261130-093307-" + "-".join(["disaggregated"] * 6) + "-c1"
+    failure: dict[str, object] = {"layer": "engine", "key": "no.such.key"}
+    print_runs([RunInfo(name, Path(name), RunState.FAILED, None, failure)], 40)
+    said = capsys.readouterr().out
+    assert "failed" in said
+    assert "[engine]" in said
+    lines = [line.split()[0] for line in said.splitlines()[2:] if line.split()]
+    assert "".join(lines) == name
