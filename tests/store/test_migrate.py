@@ -143,3 +143,30 @@ def test_the_concurrency_may_be_empty_after_the_second_step(tmp_path: Path) -> N
     with pytest.raises(sqlite3.IntegrityError):
         db.execute("INSERT INTO point VALUES ('z', 'q', '{}', 0)")
     db.close()
+
+
+@pytest.mark.parametrize("version", range(1, newest()))
+def test_a_store_of_every_earlier_version_comes_up_to_date(tmp_path: Path, version: int) -> None:
+    """A store made by the first `version` migrations, with a run in it: after opening it has the present schema, the run
+    as it was, and takes imports; a reader alone changes nothing."""
+    path = tmp_path / "store.sqlite"
+    old = sqlite3.connect(path, isolation_level=None)
+    migrate(old, path, shipped()[:version])
+    sha = "a" * 64
+    old.execute("INSERT INTO source_file VALUES (?, 'result.json', 2, '2026-01-01T00:00:00Z')", (sha,))
+    old.execute("INSERT INTO line VALUES ('l', 's', 'a')")
+    old.execute("INSERT INTO point (point_id, series_id, concurrency, identity) VALUES ('p', 'q', 4, '{}')")
+    old.execute("INSERT INTO raw_row VALUES (1, ?, 0, ?, 1, 'mapped', '', '{}')", (sha, sha))
+    old.execute("INSERT INTO run VALUES ('r', 'l', 'p', 1, 'complete', '2026-01-01', '2026-01-01')")
+    old.close()
+    before = path.read_bytes()
+    with pytest.raises(ServemarkError) as caught:
+        Store.open(path, read_only=True)
+    assert caught.value.key == "store.older_schema"
+    assert path.read_bytes() == before
+    with Store.open(path) as store:
+        assert store.check() == []
+        assert store.query("SELECT point_id, series_id, concurrency FROM point") == [("p", "q", 4)]
+        assert [line.line_id for line in store.lines()] == ["l"]
+        assert store.query("PRAGMA user_version") == [(newest(),)]
+        assert store.query("SELECT count(*) FROM result_point") == [(0,)]

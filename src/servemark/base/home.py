@@ -40,6 +40,11 @@ class Home:
         return self.root / "store.sqlite"
 
     @property
+    def raw(self) -> Path:
+        """Bytes of everything imported, by their SHA-256, compressed."""
+        return self.root / "raw"
+
+    @property
     def sweeps(self) -> Path:
         """Sweeps: their states in one SQLite file, and one folder a sweep."""
         return self.root / "sweeps"

@@ -14,6 +14,7 @@ from servemark.cli.safe_text import Text
 from servemark.metrics.derive import value_of
 from servemark.results.serialize import read_result, row_to_json
 from servemark.runs.folder import RunInfo, RunState
+from servemark.store.overview import ImportedRun
 
 STYLES = {
     RunState.COMPLETE: "green",
@@ -85,3 +86,17 @@ def print_runs(found: Sequence[RunInfo], limit: int) -> None:
     console.print(table)
     if len(found) > limit:
         console.print(text("cli.runs.more", None, hidden=len(found) - limit), style="dim")
+
+
+def print_imported(found: Sequence[ImportedRun]) -> None:
+    """Imported runs as a table, newest last, on stdout."""
+    console = Console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in ("source", "run", "date", "model"):
+        table.add_column(text(f"cli.runs.column.{name}"), overflow="fold")
+    for name in ("lines", "points", "usable"):
+        table.add_column(text(f"cli.runs.column.{name}"), justify="right")
+    for one in found:
+        counts = [Text(str(each)) for each in (one.lines, one.points, one.usable)]
+        table.add_row(*map(Text, (one.source, one.run, one.at_utc, one.models)), *counts)
+    console.print(table)

@@ -30,6 +30,12 @@ def show(run: str, metric: str | None, why: bool, home: str | None, as_json: boo
     if why and metric is None:
         raise input_error("cli.show.why_what")
     runs = Home.resolve(home).runs
+    if run != "latest" and not (runs / run).exists():
+        from servemark.cli.point_view import show_point  # noqa: PLC0415
+
+        code = show_point(Home.resolve(home), run, metric, why=why, as_json=as_json)
+        if code is not None:
+            return code
     if metric is None and run != "latest" and not (runs / run).exists():
         line_id, folders = find_line(runs, run)
         if line_id == run or len(folders) > 1:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from servemark.base.canonical import canonical_json
 from servemark.base.errors import ServemarkError
@@ -118,7 +118,7 @@ class Store:
         row = row_from_json(plain, source_path)
         content, text = str(plain[SHA_KEY]), canonical_json(plain)
         sha256 = hashlib.sha256(data).hexdigest()
-        with self._writing():
+        with self.writing():
             if self._known(content):
                 return "same"
             held = self._held(row.run_id)
@@ -186,8 +186,18 @@ class Store:
             dangling = self._db.execute("PRAGMA foreign_key_check").fetchall()
         return [line for line in found if line != "ok"] + [f"dangling reference: {each}" for each in dangling]
 
+    def query(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """All rows of one reading statement of this room."""
+        with faults_of(self.path):
+            return self._db.execute(sql, values).fetchall()
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """For the other modules of this room, within `writing`."""
+        return self._db
+
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
         """One transaction that holds the write lock from its first moment, so that it cannot fail half-way
         for want of it; rolled back on any error."""
         if self.read_only:

@@ -86,13 +86,13 @@ def check(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migra
         return 0
     if application != APPLICATION_ID or "migration" not in tables:
         raise fault(path, "foreign")
+    known = {each.number: each.sha256 for each in migrations}
+    for number, digest in connection.execute("SELECT number, sha256 FROM migration ORDER BY number"):
+        if known.get(number, digest) != digest:
+            raise fault(path, "migration_changed", number=number)
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     if found > newest(migrations):
         raise fault(path, "newer_schema", found=found, known=newest(migrations))
-    known = {each.number: each.sha256 for each in migrations}
-    for number, digest in connection.execute("SELECT number, sha256 FROM migration ORDER BY number"):
-        if known.get(number) != digest:
-            raise fault(path, "migration_changed", number=number)
     return int(found)
 
 

@@ -1,0 +1,227 @@
+"""`servemark show` for imported points: the point with its verdict, one figure, or where a figure comes from."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from servemark.base.errors import ServemarkError, input_error
+from servemark.base.home import Home
+from servemark.base.messages import text
+from servemark.base.printable import printable
+from servemark.cli.import_view import reason_text
+
+if TYPE_CHECKING:
+    from servemark.results.gates.base import GateFinding
+    from servemark.results.point import Figure
+    from servemark.store.database import Store
+    from servemark.store.import_types import SourceFile
+    from servemark.store.points import StoredPoint
+
+_NAME = re.compile(r"[0-9a-f]{4,16}|[0-9a-f]{4,64}:\d{1,9}")
+
+
+def show_point(  # noqa: PLR0911 - one return an answer
+    home: Home, name: str, metric: str | None, *, why: bool, as_json: bool
+) -> int | None:
+    """Print what is asked of an imported point and give the exit code; None when there is no such point."""
+    if not _NAME.fullmatch(name) or not home.store.exists():
+        return None
+    from servemark.store.database import Store  # noqa: PLC0415 - only when it may be a point
+    from servemark.store.imports import find_source  # noqa: PLC0415
+    from servemark.store.points import find_points, findings_of  # noqa: PLC0415
+
+    try:
+        opened = Store.open(home.store, read_only=True)
+    except ServemarkError as error:
+        if error.key == "store.older_schema":  # made before there were imports: it holds none
+            return None
+        raise
+    with opened as store:
+        found = find_points(store, name)
+        if not found:
+            return None
+        if len({one.point_key for one in found}) > 1:
+            some = ", ".join(sorted({one.point_key for one in found})[:4])
+            raise input_error("cli.show.many_points", point=name, count=len(found), some=some)
+        one = found[-1]
+        source = find_source(store, one.file)
+        assert source is not None  # noqa: S101 - a row's file is held by a foreign key
+        findings = findings_of(store, one.id)
+        if metric is None:
+            return _whole(one, len(found), source, findings, as_json)
+        figure = one.point().figures.get(metric)
+        if figure is None:
+            return _absent(one, metric, as_json)
+        if not why:
+            click.echo(
+                json.dumps(_figure_json(one, metric, figure))
+                if as_json
+                else f"{figure.value:g} {_unit(metric)}"
+            )
+            return 0
+        return _why(store, home, Asked(one, metric, figure, source, findings), as_json=as_json)
+
+
+def _unit(metric: str) -> str:
+    from servemark.metrics.address import parse  # noqa: PLC0415
+
+    try:
+        return parse(metric).unit
+    except ServemarkError:  # a figure of another tool that has no metric here
+        return ""
+
+
+def _figure_json(one: StoredPoint, metric: str, figure: Figure) -> dict[str, object]:
+    body = {"point_key": one.point_key, "run": one.run, "source": one.source, "metric": metric}
+    return {**body, "value": figure.value, "unit": _unit(metric) or None, "definition": figure.definition}
+
+
+def _absent(one: StoredPoint, metric: str, as_json: bool) -> int:
+    if as_json:
+        click.echo(json.dumps({"point_key": one.point_key, "metric": metric, "value": None}))
+    else:
+        click.echo(
+            text(
+                "cli.show.point.absent", None, metric=printable(metric), some=", ".join(one.addresses()[:12])
+            )
+        )
+    return 1
+
+
+def _whole(
+    one: StoredPoint, runs: int, source: SourceFile, findings: list[GateFinding], as_json: bool
+) -> int:
+    from servemark.results.point import point_json  # noqa: PLC0415
+
+    point = one.point()
+    if as_json:
+        told = [{"gate": f.gate, "severity": str(f.severity), "values": f.values} for f in findings]
+        body = {
+            "verdict": one.verdict,
+            "findings": told,
+            "latest": bool(one.latest),
+            "current": bool(one.current),
+        }
+        place = {"file": source.name, "sha256": one.file, "row": one.ordinal, "importer": source.importer}
+        click.echo(json.dumps({**body, **place, "point": json.loads(point_json(point))}, ensure_ascii=False))
+        return 0
+    facets = (
+        one.model,
+        one.hardware,
+        one.engine,
+        one.precision or "?",
+        one.scenario,
+        f"c{one.concurrency or '-'}",
+    )
+    head = " · ".join(facets)
+    click.echo(printable(f"{one.point_key}  {head}"))
+    when = text(
+        "cli.show.point.run", None, run=one.run, source=one.source, attempt=one.attempt, at=one.at_utc or "?"
+    )
+    click.echo(printable(when))
+    click.echo(text(f"cli.show.point.verdict.{one.verdict}"))
+    for line in _said(findings):
+        click.echo("  " + line)
+    if not one.current:
+        click.echo(text("cli.show.point.superseded"))
+    for name, figure in point.figures.items():
+        click.echo(printable(f"  {name:<32} {figure.value:>14.6g} {_unit(name)}").rstrip())
+    for each in point.evals:
+        error = f" ± {each.stderr:g}" if each.stderr is not None else ""
+        click.echo(printable(f"  {each.task} {each.metric:<20} {each.score:g}{error}"))
+    click.echo(
+        printable(text("cli.show.point.from", None, file=source.name, row=one.ordinal, sha256=one.file[:16]))
+    )
+    if runs > 1:
+        click.echo(text("cli.show.point.others", None, others=runs - 1))
+    return 0
+
+
+def _said(findings: list[GateFinding]) -> list[str]:
+    return [f"[{each.gate}] {reason_text(f'gate.{each.gate}', each.values)}" for each in findings]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One figure of one point, the file that it came from, and what gates found fault with."""
+
+    point: StoredPoint
+    metric: str
+    figure: Figure
+    source: SourceFile
+    findings: list[GateFinding]
+
+
+def _why(store: Store, home: Home, asked: Asked, *, as_json: bool) -> int:
+    """Value, definition, file, hash, place, stated value, conversion, mapping version, and every gate with its numbers."""
+    from servemark.store.raw_files import RawFiles  # noqa: PLC0415
+
+    raw = RawFiles(home.raw)
+    one, metric, figure, source = asked.point, asked.metric, asked.figure, asked.source
+    state, gates = raw.check(one.file), _all_gates(store, one)
+    if as_json:
+        body = _figure_json(one, metric, figure)
+        body |= {"file": source.name, "sha256": one.file, "raw": str(raw.path(one.file)), "raw_state": state}
+        body |= {"row": one.ordinal, "at": figure.at, "stated": figure.stated, "conversion": figure.how}
+        body |= {
+            "importer": source.importer,
+            "mapping_version": source.mapping_version,
+            "verdict": one.verdict,
+        }
+        told = [
+            {"gate": f.gate, "severity": str(f.severity), "values": f.values} for f in gates or asked.findings
+        ]
+        click.echo(json.dumps({**body, "gates": told}, ensure_ascii=False))
+        return 0 if state == "ok" else 1
+    stated = figure.value if figure.stated is None else figure.stated
+    lines = [
+        f"{metric} = {figure.value:g} {_unit(metric)}".rstrip(),
+        text("cli.show.point.definition", None, definition=figure.definition),
+        text(
+            "cli.show.point.file", None, file=source.name, row=one.ordinal, at=figure.at, stated=f"{stated:g}"
+        ),
+        text("cli.show.point.conversion", None, how=figure.how)
+        if figure.how
+        else text("cli.show.point.as_stated"),
+        text(f"cli.show.point.raw_{state}", None, path=raw.path(one.file), sha256=one.file),
+        text("cli.show.point.mapping", None, importer=source.importer, version=source.mapping_version),
+        text(f"cli.show.point.verdict.{one.verdict}"),
+    ]
+    for line in [*lines, *("  " + each for each in _gate_lines(gates or asked.findings))]:
+        click.echo(printable(line))
+    return 0 if state == "ok" else 1
+
+
+def _all_gates(store: Store, one: StoredPoint) -> list[GateFinding]:
+    """What every gate says now, judged among the points of the run; those that do not apply are left out."""
+    from servemark.results.gates.base import Severity  # noqa: PLC0415
+    from servemark.results.gates.registry import judge_all  # noqa: PLC0415
+    from servemark.store.points import PointFilter, load_points  # noqa: PLC0415
+    from servemark.store.staging import MAX_TOGETHER  # noqa: PLC0415
+
+    wanted = PointFilter(source=one.source, run=one.run, superseded=True)
+    around = list(load_points(store, wanted))[:MAX_TOGETHER]
+    judged = judge_all([each.point() for each in around])
+    mine = next(
+        (findings for each, (findings, _) in zip(around, judged, strict=True) if each.id == one.id), ()
+    )
+    return [each for each in mine if each.severity is not Severity.SKIPPED]
+
+
+def _gate_lines(findings: list[GateFinding]) -> list[str]:
+    from servemark.results.gates.base import Severity  # noqa: PLC0415
+
+    lines = []
+    for each in findings:
+        if each.severity is Severity.OK:
+            numbers = ", ".join(f"{name} = {value}" for name, value in each.values.items())
+            said = text("cli.show.point.gate_ok", None, gate=each.gate, numbers=numbers)
+            lines.append(said.rstrip(" :\uff1a") if not numbers else said)
+        else:
+            lines += _said([each])
+    return lines

@@ -1,0 +1,286 @@
+"""Writing imports: one file is one transaction, so a killed importer leaves all of it or nothing.
+
+Rows are mapped, encoded and judged before the write lock is taken (`staging`), so that a large file keeps neither a reader
+nor a running sweep waiting longer than its inserts take.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from servemark.base.canonical import canonical_json
+from servemark.results.point import Point
+from servemark.store.database import Store
+from servemark.store.import_types import Judge, Kept, ReasonCount, RowStatus, SourceFile
+from servemark.store.lines import settle
+from servemark.store.point_codec import Encoded
+from servemark.store.points import PointFilter, load_points
+from servemark.store.staging import MAX_TOGETHER, Staged, Staging, told, uncollected
+
+IMPORT_BUSY_S = 600
+"""An importer waits so long for another one; a reader never waits."""
+
+
+def find_source(store: Store, sha256: str) -> SourceFile | None:
+    """An imported file by the SHA-256 of its bytes."""
+    found = store.query("SELECT * FROM import_source WHERE sha256 = ?", (sha256,))
+    return _source(store, found[0]) if found else None
+
+
+def sources(store: Store) -> list[SourceFile]:
+    """Every imported file, in the order in which they came."""
+    return [_source(store, row) for row in store.query("SELECT * FROM import_source ORDER BY id")]
+
+
+def _source(store: Store, row: tuple[object, ...]) -> SourceFile:
+    number, sha256, name, size, added, importer, version, hints, gates = row
+    beside = store.query(
+        "SELECT name, sha256 FROM import_sibling WHERE source_id = ? ORDER BY name", (number,)
+    )
+    return SourceFile(
+        str(sha256),
+        str(name),
+        int(str(size)),
+        str(importer),
+        int(str(version)),
+        json.loads(str(hints)),
+        tuple((str(one), str(other)) for one, other in beside),
+        str(gates),
+        str(added),
+    )
+
+
+def keep_source(
+    store: Store, source: SourceFile, staged: Staging, judge: Judge, *, again: bool = False
+) -> Kept:
+    """Put one file and all its rows into the store, or nothing.
+
+    A file that is here already stays as it is (`same`), unless it is to be mapped `again`: then its rows are replaced
+    within the same transaction. Raises ServemarkError (layer store) as `Store` does.
+    """
+    with store.writing():
+        db = store.connection
+        db.execute(f"PRAGMA busy_timeout = {IMPORT_BUSY_S * 1000}")
+        held = db.execute("SELECT id FROM import_source WHERE sha256 = ?", (source.sha256,)).fetchone()
+        if held is not None and not again:
+            return Kept("same", *_tally(db, int(held[0])))
+        touch(db)
+        before = _contents(db, int(held[0])) if held is not None else {}
+        number = put_source(db, source, int(held[0]) if held is not None else None)
+        for chunk in staged:
+            put_rows(db, number, chunk)
+        _judge_again(store, staged, judge, number)
+        settle(db)
+        tally = _tally(db, number)
+        if held is None:
+            return Kept("added", *tally)
+        return Kept("again", *tally, changed=_changed(before, _contents(db, number)))
+
+
+def touch(db: sqlite3.Connection) -> None:
+    """An empty list of touched lines, which `put_source` and `put_rows` fill and `lines.settle` works off."""
+    db.execute("CREATE TEMP TABLE IF NOT EXISTS touched (line_id INTEGER PRIMARY KEY)")
+    db.execute("DELETE FROM touched")
+
+
+def drop_rows(db: sqlite3.Connection, source_id: int) -> None:
+    """Take a file's rows and points out; the lines they stood in are noted as touched."""
+    db.execute(
+        """
+        INSERT OR IGNORE INTO touched SELECT line_id FROM result_point WHERE id IN
+        (SELECT id FROM import_row WHERE source_id = ?)
+        """,
+        (source_id,),
+    )
+    mine = "(SELECT id FROM import_row WHERE source_id = ?)"
+    db.execute(f"DELETE FROM gate_finding WHERE point_id IN {mine}", (source_id,))  # noqa: S608 - fixed text
+    db.execute(f"DELETE FROM result_point WHERE id IN {mine}", (source_id,))  # noqa: S608
+    db.execute("DELETE FROM import_row WHERE source_id = ?", (source_id,))
+    db.execute("DELETE FROM import_sibling WHERE source_id = ?", (source_id,))
+
+
+def drop_points(db: sqlite3.Connection, ids: list[int]) -> None:
+    """Take single points out and leave their rows; the lines they stood in are noted as touched."""
+    some = [(number,) for number in ids]
+    db.executemany("INSERT OR IGNORE INTO touched SELECT line_id FROM result_point WHERE id = ?", some)
+    db.executemany("DELETE FROM gate_finding WHERE point_id = ?", some)
+    db.executemany("DELETE FROM result_point WHERE id = ?", some)
+
+
+def put_source(db: sqlite3.Connection, source: SourceFile, held: int | None) -> int:
+    """Write a file's row, or write it anew without its old rows; returns its number."""
+    values = (
+        source.name,
+        source.importer,
+        source.mapping_version,
+        canonical_json(source.hints),
+        source.gates,
+    )
+    if held is not None:
+        drop_rows(db, held)
+        db.execute(
+            "UPDATE import_source SET name = ?, importer = ?, mapping_version = ?, hints = ?, gates = ? WHERE id = ?",
+            (*values, held),
+        )
+        number = held
+    else:
+        added = source.added_utc or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        cursor = db.execute(
+            """
+            INSERT INTO import_source (name, importer, mapping_version, hints, gates, sha256, bytes, added_utc)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
+            """,
+            (*values, source.sha256, source.bytes, added),
+        )
+        number = int(cursor.fetchone()[0])
+    db.executemany(
+        "INSERT INTO import_sibling VALUES (?, ?, ?)", [(number, *each) for each in source.siblings]
+    )
+    return number
+
+
+def put_rows(db: sqlite3.Connection, source_id: int, rows: list[Staged]) -> None:
+    """Write rows and their points, and note the lines that they stand in as touched."""
+    (last,) = db.execute("SELECT coalesce(max(id), 0) FROM import_row").fetchone()
+    ids = range(last + 1, last + 1 + len(rows))
+    db.executemany(
+        "INSERT INTO import_row VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (i, source_id, row.ordinal, row.status, row.reason, row.values)
+            for i, row in zip(ids, rows, strict=True)
+        ],
+    )
+    points = [(i, row, row.point) for i, row in zip(ids, rows, strict=True) if row.point is not None]
+    lines = _lines(db, [point for _, _, point in points])
+    shapes = _shapes(db, [point for _, _, point in points])
+    db.executemany(
+        "INSERT INTO result_point VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?)",
+        [
+            (
+                i,
+                one.point_key,
+                lines[one.line_key],
+                one.concurrency,
+                one.attempt,
+                one.at_utc,
+                one.status,
+                str(row.verdict),
+                one.content,
+                shapes[one.shape_sha256],
+                one.figures,
+                one.stated,
+                one.rest,
+            )
+            for i, row, one in points
+        ],
+    )
+    findings = [(i, *finding) for i, row, _ in points for finding in row.findings]
+    db.executemany("INSERT INTO gate_finding VALUES (?, ?, ?, ?)", findings)
+    db.executemany("INSERT OR IGNORE INTO touched VALUES (?)", [(number,) for number in set(lines.values())])
+
+
+def _lines(db: sqlite3.Connection, points: Iterable[Encoded]) -> dict[str, int]:
+    """Ids of the lines of points, which are made where they are not there yet."""
+    firsts = {one.line_key: one for one in points}
+    configs = {one.config_key: one for one in firsts.values()}
+    held = {
+        key: found[0]
+        for key in configs
+        if (found := db.execute("SELECT id FROM result_config WHERE config_key = ?", (key,)).fetchone())
+    }
+    for key, one in configs.items():
+        if key not in held:
+            cursor = db.execute(
+                "INSERT INTO result_config VALUES (NULL, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+                (key, *one.facets, zlib.compress(one.config, 6)),
+            )
+            held[key] = cursor.fetchone()[0]
+    db.executemany(
+        "INSERT INTO result_line VALUES (NULL, ?, ?, ?, ?, '', 0, 0, 0) ON CONFLICT (line_key) DO NOTHING",
+        [(key, held[one.config_key], one.source, one.run) for key, one in firsts.items()],
+    )
+    ask = "SELECT id FROM result_line WHERE line_key = ?"
+    return {key: int(db.execute(ask, (key,)).fetchone()[0]) for key in firsts}
+
+
+def _shapes(db: sqlite3.Connection, points: Iterable[Encoded]) -> dict[str, int]:
+    """Ids of the shapes of points by their SHA-256; shapes are made where they are not there yet."""
+    some = {one.shape_sha256: one.shape for one in points}
+    db.executemany(
+        "INSERT INTO figure_shape VALUES (NULL, ?, ?) ON CONFLICT (sha256) DO NOTHING", some.items()
+    )
+    ask = "SELECT id FROM figure_shape WHERE sha256 = ?"
+    return {sha256: int(db.execute(ask, (sha256,)).fetchone()[0]) for sha256 in some}
+
+
+def _judge_again(store: Store, staged: Staging, judge: Judge, number: int) -> None:
+    """Judge whole runs of which other files, or other batches of this one, hold a part: what a gate says of a point
+    depends on the points around it."""
+    db = store.connection
+    for (source, run), batches in staged.runs.items():
+        ask = """
+            SELECT count(*), coalesce(sum(r.source_id <> ?), 0) FROM result_line l
+            JOIN result_point p ON p.line_id = l.id JOIN import_row r ON r.id = p.id WHERE l.source = ? AND l.run = ?
+        """
+        count, elsewhere = db.execute(ask, (number, source, run)).fetchone()
+        if (batches > 1 or elsewhere) and count <= MAX_TOGETHER:
+            found = load_points(store, PointFilter(source=source, run=run, superseded=True))
+            with uncollected():
+                write_verdicts(db, [(one.id, one.point()) for one in found], judge)
+
+
+def write_verdicts(db: sqlite3.Connection, points: list[tuple[int, Point]], judge: Judge) -> int:
+    """Judge points among each other and write what was said; returns how many verdicts are others now."""
+    changed = 0
+    for (number, _), (findings, verdict) in zip(points, judge([point for _, point in points]), strict=True):
+        cursor = db.execute(
+            "UPDATE result_point SET verdict = ? WHERE id = ? AND verdict <> ?",
+            (str(verdict), number, str(verdict)),
+        )
+        changed += cursor.rowcount
+        db.execute("DELETE FROM gate_finding WHERE point_id = ?", (number,))
+        db.executemany(
+            "INSERT INTO gate_finding VALUES (?, ?, ?, ?)", [(number, *each) for each in told(findings)]
+        )
+    return changed
+
+
+def _tally(
+    db: sqlite3.Connection, source_id: int
+) -> tuple[dict[RowStatus, int], tuple[ReasonCount, ...], dict[str, int]]:
+    rows: dict[RowStatus, int] = {}
+    reasons = []
+    ask = """
+        SELECT status, reason, reason_values, count(*) FROM import_row WHERE source_id = ?
+        GROUP BY status, reason, reason_values ORDER BY count(*) DESC, status, reason, reason_values
+    """
+    for status, reason, values, count in db.execute(ask, (source_id,)):
+        rows[status] = rows.get(status, 0) + count
+        if status != "mapped":
+            reasons.append(ReasonCount(status, reason, json.loads(values), count))
+    ask = """
+        SELECT p.verdict, count(*) FROM import_row r JOIN result_point p ON p.id = r.id
+        WHERE r.source_id = ? GROUP BY p.verdict
+    """
+    return rows, tuple(reasons), dict(db.execute(ask, (source_id,)).fetchall())
+
+
+def _contents(db: sqlite3.Connection, source_id: int) -> dict[int, tuple[object, ...]]:
+    """ordinal -> what is said of the row: its point's content, verdict, status and reason."""
+    ask = """
+        SELECT r.ordinal, p.content, p.verdict, r.status, r.reason
+        FROM import_row r LEFT JOIN result_point p ON p.id = r.id WHERE r.source_id = ?
+    """
+    return {ordinal: tuple(said) for ordinal, *said in db.execute(ask, (source_id,))}
+
+
+def _changed(before: dict[int, tuple[object, ...]], after: dict[int, tuple[object, ...]]) -> dict[str, int]:
+    return {
+        "added": len(after.keys() - before.keys()),
+        "removed": len(before.keys() - after.keys()),
+        "altered": sum(before[each] != after[each] for each in before.keys() & after.keys()),
+    }

@@ -1,0 +1,250 @@
+"""One file from its bytes into the store: recognise, keep the bytes, map, judge, write. And mapping kept bytes again."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO
+
+from servemark.base.errors import Layer, ServemarkError, input_error
+from servemark.results.importers.base import HEAD_BYTES, Given, Importer, surest
+from servemark.results.point import Mapped
+from servemark.results.serialize import check_files, read_result
+from servemark.store.database import Store
+from servemark.store.found_files import Found, damaged
+from servemark.store.import_types import Judge, Kept, ReasonCount, RowStatus, SourceFile
+from servemark.store.imports import find_source, keep_source, sources
+from servemark.store.point_codec import Encoder
+from servemark.store.raw_files import BLOCK, RawFiles
+from servemark.store.staging import Staging
+
+_TIE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """How files are taken in. `hints` is what the user says that the files do not; `format` an importer's id that is
+    taken instead of asking; `gates` the version of all gates. Without a store nothing is kept: a dry run."""
+
+    raw: RawFiles
+    importers: Sequence[Importer]
+    judge: Judge
+    gates: str = ""
+    hints: Mapping[str, str] = field(default_factory=dict)
+    format: str | None = None
+    encoder: Encoder = field(default_factory=Encoder)
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """What came of one file: its importer's id (empty where the format is not known), and what the store holds of it, or
+    the error that kept it out."""
+
+    name: str
+    sha256: str
+    importer: str
+    kept: Kept | None
+    error: ServemarkError | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row became a point."""
+        return (
+            self.error is None
+            and self.kept is not None
+            and not self.kept.rows.keys() & {"unmapped", "invalid"}
+        )
+
+
+def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
+    """Import one file; with `store` None only say what would come of it.
+
+    Raises ServemarkError for the store and the disk; a file that cannot be used is a report with its error.
+    """
+    try:
+        sha256, size = _hash(found)
+        if found.folder is not None:
+            check_files(found.folder, read_result(found.folder, verify_files=False))
+    except ServemarkError as error:
+        return FileReport(found.name, "", "", None, error)
+    except (OSError, EOFError, zlib.error) as error:
+        return FileReport(found.name, "", "", None, damaged(found.name, error))
+    known = find_source(store, sha256) if store is not None else None
+    if known is not None and known.importer and not _otherwise(intake, known):
+        return FileReport(found.name, sha256, known.importer, _same(store, known, intake))
+    if store is not None and not intake.raw.has(sha256):
+        with found.open() as stream:
+            kept_sha, _ = intake.raw.keep(stream)
+        if kept_sha != sha256:
+            changed = input_error("store.import.changing", path=found.name)
+            return FileReport(found.name, "", "", None, changed)
+    beside = _Used(found.beside)
+    source = SourceFile(sha256, found.name, size, "", 0, dict(intake.hints))
+    opened: Callable[[], BinaryIO] = found.open if store is None else lambda: intake.raw.opened(sha256)
+    return _map(
+        store, intake, source, _given(found, opened, intake.hints, beside), beside, again=known is not None
+    )
+
+
+def map_again(store: Store, intake: Intake) -> Iterator[FileReport]:
+    """Map the kept bytes of every imported file with the present importers; one transaction a file.
+
+    A file whose bytes are missing or changed stays as it is, and is reported with the error.
+    """
+    for source in sources(store):
+        try:
+            intake.raw.open(source.sha256).close()
+            beside = _Used({name: _kept(intake.raw, name, sha) for name, sha in source.siblings})
+        except ServemarkError as error:
+            yield FileReport(source.name, source.sha256, source.importer, None, error)
+            continue
+        found = Found(source.name, source.bytes, _opener(intake.raw, source.sha256))
+        given = _given(found, found.open, source.hints, beside)
+        yield _map(store, intake, replace(source, importer="", mapping_version=0), given, beside, again=True)
+
+
+def _map(
+    store: Store | None, intake: Intake, source: SourceFile, given: Given, beside: _Used, *, again: bool
+) -> FileReport:
+    """Recognise, map and keep (or, without a store, only count)."""
+    importer, rows = _rows(intake, given)
+    name, version = (importer.id, importer.version) if importer is not None else ("", 0)
+    with Staging(intake.raw.folder, intake.judge, intake.encoder) as staged:
+        try:
+            staged.take(rows)
+        except ServemarkError as error:
+            if error.layer not in (Layer.RESULTS, Layer.INPUT):
+                raise
+            staged.reset([Mapped(0, "invalid", None, None, error.key, dict(error.values))])
+        except (OSError, EOFError, zlib.error) as error:
+            told = damaged(source.name, error)
+            staged.reset([Mapped(0, "invalid", None, None, told.key, dict(told.values))])
+        except Exception as error:
+            reason: dict[str, object] = {"importer": name, "error": f"{type(error).__name__}: {error}"[:300]}
+            staged.reset([Mapped(0, "invalid", None, None, "store.row.importer_failed", reason)])
+        if store is None:
+            return FileReport(source.name, source.sha256, name, _counted(staged))
+        used = tuple((one, _keep(intake.raw, each)) for one, each in beside.used.items())
+        whole = replace(source, importer=name, mapping_version=version, siblings=used, gates=intake.gates)
+        kept = keep_source(store, whole, staged, intake.judge, again=again)
+    return FileReport(source.name, source.sha256, name, kept)
+
+
+def _rows(intake: Intake, given: Given) -> tuple[Importer | None, Iterator[Mapped]]:
+    """The importer that takes the file, and its rows; one unmapped row where none or two would."""
+    if intake.format is not None:
+        chosen = next(each for each in intake.importers if each.id == intake.format)
+        return chosen, chosen.read(given)
+    some = surest([_careful(each) for each in intake.importers], given)
+    if not some:
+        return None, iter([Mapped(0, "unmapped", None, None, "store.row.unknown_format", {})])
+    if len(some) > 1 and some[0][0] - some[1][0] < _TIE:
+        names: dict[str, object] = {"first": some[0][1].id, "second": some[1][1].id}
+        return None, iter([Mapped(0, "unmapped", None, None, "store.row.two_formats", names)])
+    return some[0][1], some[0][1].read(given)
+
+
+def _careful(importer: Importer) -> Importer:
+    """The importer with a detector that says no where it would fail."""
+
+    def detect(given: Given) -> float:
+        try:
+            return importer.detect(given)
+        except Exception:
+            return 0.0
+
+    return replace(importer, detect=detect)
+
+
+def _otherwise(intake: Intake, known: SourceFile) -> bool:
+    """Whether the user now says other things of a file that is here."""
+    other_format = intake.format is not None and intake.format != known.importer
+    return other_format or (bool(intake.hints) and dict(intake.hints) != known.hints)
+
+
+def _same(store: Store | None, known: SourceFile, intake: Intake) -> Kept:
+    with Staging(intake.raw.folder, intake.judge, intake.encoder) as nothing:
+        return (
+            keep_source(store, known, nothing, intake.judge)
+            if store is not None
+            else Kept("same", {}, (), {})
+        )
+
+
+def _counted(staged: Staging) -> Kept:
+    """What would be kept, for a dry run; what is superseded only the store knows."""
+    rows: dict[RowStatus, int] = {}
+    reasons: dict[tuple[RowStatus, str, str], int] = {}
+    verdicts: dict[str, int] = {}
+    for row in itertools.chain.from_iterable(staged):
+        rows[row.status] = rows.get(row.status, 0) + 1
+        if row.point is not None:
+            verdicts[str(row.verdict)] = verdicts.get(str(row.verdict), 0) + 1
+        else:
+            key = (row.status, row.reason, row.values)
+            reasons[key] = reasons.get(key, 0) + 1
+    told = sorted(reasons.items(), key=lambda each: -each[1])
+    counts = tuple(ReasonCount(status, reason, json.loads(values), n) for (status, reason, values), n in told)
+    return Kept("added", rows, counts, verdicts)
+
+
+def _hash(found: Found) -> tuple[str, int]:
+    digest, size = hashlib.sha256(), 0
+    with found.open() as stream:
+        while block := stream.read(BLOCK):
+            digest.update(block)
+            size += len(block)
+    return digest.hexdigest(), size
+
+
+def _given(
+    found: Found, opened: Callable[[], BinaryIO], hints: Mapping[str, str], beside: Mapping[str, Given]
+) -> Given:
+    with opened() as stream:
+        head = stream.read(HEAD_BYTES)
+    return Given(found.name, found.size, head, opened, hints, beside)
+
+
+class _Used(Mapping[str, Given]):
+    """Files beside one, which remembers those that were asked for: only they are part of what was mapped."""
+
+    def __init__(self, found: Mapping[str, Found]) -> None:
+        self._found = found
+        self.used: dict[str, Found] = {}
+
+    def __getitem__(self, name: str) -> Given:
+        found = self._found[name]
+        self.used[name] = found
+        return _given(found, found.open, {}, {})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._found
+
+
+def _keep(raw: RawFiles, found: Found) -> str:
+    """Keep the bytes of a file that another one was mapped with; returns their SHA-256."""
+    sha256, _ = _hash(found)
+    if not raw.has(sha256):
+        with found.open() as stream:
+            sha256, _ = raw.keep(stream)
+    return sha256
+
+
+def _opener(raw: RawFiles, sha256: str) -> Callable[[], BinaryIO]:
+    return lambda: raw.opened(sha256)
+
+
+def _kept(raw: RawFiles, name: str, sha256: str) -> Found:
+    with raw.open(sha256) as stream:
+        size = sum(len(block) for block in iter(lambda: stream.read(BLOCK), b""))
+    return Found(name, size, _opener(raw, sha256))

@@ -1,0 +1,321 @@
+"""A point as columns, and back. What many points share is set apart: the identity without its concurrency, and the shape of
+the figures (their names, definitions and places in the raw row); what is left is packed numbers and short JSON.
+
+Keys are those of `PointIdentity`, made several times faster: the JSON encoder that sorts keys gives the very text of
+`canonical_json` as long as no fraction is written with an exponent; where one might be, the slow way is taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+import zlib
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import msgspec
+
+from servemark.base.canonical import content_hash
+from servemark.results.point import (
+    ID_LENGTH,
+    Eval,
+    Execution,
+    Figure,
+    Memory,
+    Point,
+    PointIdentity,
+    Requests,
+    Status,
+)
+
+MAX_CONCURRENCY = 10**7
+MAX_ATTEMPT = 2**31
+MEMO = 100_000
+"""Keys of configurations and lines that are remembered; cleared when full, so memory stays bounded."""
+_PACK_FROM = 700
+"""Bytes from which the rest of a point is compressed: below, the time is worth more than the bytes."""
+_NO_REQUESTS = Requests()
+_ABSENT = float("nan")
+
+
+class NotStorable(ValueError):  # noqa: N818 - told to the user as the reason of a row, not raised at them
+    """A point that no store may hold: `args[0]` says which field and why."""
+
+
+class _Rest(msgspec.Struct, omit_defaults=True):
+    """All of a point that is neither identity nor figures; defaults are not written."""
+
+    execution: Execution
+    requests: Requests | None = None
+    duration_s: float | None = None
+    steady_s: tuple[float, float] | None = None
+    gpus_deployed: int | None = None
+    gpus_stated: int | None = None
+    gpus_telemetry: int | None = None
+    memory: Memory | None = None
+    evals: tuple[Eval, ...] = ()
+    expected: dict[str, Any] = {}
+    declared: dict[str, Any] = {}
+    observed: dict[str, Any] = {}
+    client: dict[str, Any] = {}
+    notes: tuple[str, ...] = ()
+
+
+Shape = tuple[tuple[str, str, str, str | None], ...]
+"""(address, definition, at, how) of every figure, in the point's order."""
+
+
+class Encoded(NamedTuple):
+    """One point as the store keeps it; a named tuple for speed. `content` hashes all of it."""
+
+    point_key: str
+    config_key: str
+    line_key: str
+    config: bytes
+    facets: tuple[str, str, str, str, str]
+    """model, hardware, engine, precision family, scenario."""
+    source: str
+    run: str
+    concurrency: int | None
+    attempt: int
+    at_utc: str
+    status: Status
+    content: bytes
+    shape_sha256: str
+    shape: bytes
+    """Compressed JSON of the `Shape`; one object for all points that share it."""
+    figures: bytes
+    stated: bytes
+    rest: bytes
+
+
+class Encoder:
+    """Encodes points; remembers the keys of the configurations and lines that it has seen."""
+
+    def __init__(self) -> None:
+        self._configs: dict[bytes, str] = {}
+        self._lines: dict[tuple[str, str, str], str] = {}
+        self._facets: dict[bytes, tuple[str, str, str, str, str]] = {}
+        self._shapes: dict[Shape, tuple[str, bytes]] = {}
+        self._json = msgspec.json.Encoder(order="sorted")
+        self._plain = msgspec.json.Encoder()
+        self._packers: dict[int, struct.Struct] = {}
+
+    def encode(self, point: Point) -> Encoded:
+        """Columns of a point. Raises NotStorable for figures that are no finite numbers, and for what JSON, UTF-8 or
+        the columns cannot hold."""
+        try:
+            return self._encode(point)
+        except (OverflowError, UnicodeEncodeError, TypeError, RecursionError, struct.error) as error:
+            raise NotStorable(str(error)[:200]) from error
+
+    def _encode(self, point: Point) -> Encoded:
+        execution, identity = point.execution, point.identity
+        _check(point)
+        point_key, config_key, config = self._keys(identity)
+        line = (config_key, execution.run, point.source)
+        line_key = self._lines.get(line)
+        if line_key is None:
+            line_key = content_hash({"config": line[0], "run": line[1], "source": line[2]}, ID_LENGTH)
+            _remember(self._lines, line, line_key)
+        facets = self._facets.get(config)
+        if facets is None:
+            facets = _facets(identity)
+            _remember(self._facets, config, facets)
+        shape, figures, stated = self._figures(point.figures)
+        rest = self._plain.encode(_rest(point))
+        digest = hashlib.sha256(config)
+        known = self._shapes.get(shape)
+        if known is None:
+            known = encode_shape(shape)
+            _remember(self._shapes, shape, known)
+        digest.update(f"{point_key}{line_key}{point.status}{known[0]}".encode())
+        for part in (figures, stated, rest):
+            digest.update(part)
+        return Encoded(
+            point_key,
+            config_key,
+            line_key,
+            config,
+            facets,
+            point.source,
+            execution.run,
+            identity.concurrency,
+            execution.attempt,
+            execution.finished_utc or execution.started_utc or "",
+            point.status,
+            digest.digest()[:16],
+            *known,
+            figures,
+            stated,
+            rest if len(rest) < _PACK_FROM else zlib.compress(rest, 1),
+        )
+
+    def _keys(self, identity: PointIdentity) -> tuple[str, str, bytes]:
+        """(point key, configuration key, the configuration's JSON)."""
+        whole = self._json.encode(identity)
+        # Keys are sorted, so the concurrency stands first: {"concurrency":16,"engine":...
+        config = b'{"concurrency":null' + whole[whole.index(b",") :]
+        if _exact(identity):
+            config_key = self._configs.get(config)
+            if config_key is None:
+                config_key = hashlib.sha256(config).hexdigest()[:ID_LENGTH]
+                _remember(self._configs, config, config_key)
+            return hashlib.sha256(whole).hexdigest()[:ID_LENGTH], config_key, config
+        return identity.point_key, identity.config_key, config
+
+    def _figures(self, found: dict[str, Figure]) -> tuple[Shape, bytes, bytes]:
+        some = found.values()
+        shape = tuple([(name, each.definition, each.at, each.how) for name, each in found.items()])
+        packer = self._packers.get(len(shape))
+        if packer is None:
+            packer = self._packers[len(shape)] = struct.Struct(f"<{len(shape)}d")
+        numbers = [each.value for each in some]
+        if not all(map(math.isfinite, numbers)):
+            bad = next(name for name, each in found.items() if not math.isfinite(each.value))
+            raise NotStorable(f"{bad} = {found[bad].value}")
+        said = [each.stated for each in some]
+        if said.count(None) == len(said):
+            return shape, packer.pack(*numbers), b""
+        return (
+            shape,
+            packer.pack(*numbers),
+            packer.pack(*[_ABSENT if each is None else each for each in said]),
+        )
+
+
+def _check(point: Point) -> None:
+    load, attempt = point.identity.concurrency, point.execution.attempt
+    if load is not None and not (type(load) is int and 1 <= load <= MAX_CONCURRENCY):
+        raise NotStorable(f"concurrency = {load}")
+    if not 0 <= attempt <= MAX_ATTEMPT:
+        raise NotStorable(f"attempt = {attempt}")
+    if point.duration_s is not None and not math.isfinite(point.duration_s):
+        raise NotStorable(f"duration_s = {point.duration_s}")
+
+
+def _rest(point: Point) -> _Rest:
+    requests = point.requests
+    return _Rest(
+        point.execution,
+        None if requests is _NO_REQUESTS or requests == _NO_REQUESTS else requests,
+        point.duration_s,
+        point.steady_s,
+        point.gpus_deployed,
+        point.gpus_stated,
+        point.gpus_telemetry,
+        point.memory,
+        point.evals,
+        point.expected,
+        point.declared,
+        point.observed,
+        point.client,
+        point.notes,
+    )
+
+
+def _exact(identity: PointIdentity) -> bool:
+    """Whether the fast JSON is canonical: no fraction that might be written with an exponent."""
+    ratio = identity.scenario.range_ratio
+    if ratio and not 1e-3 <= abs(ratio) < 1e15:
+        return False
+    return all(isinstance(value, str | int | None) for value in identity.extra.values())
+
+
+def _facets(identity: PointIdentity) -> tuple[str, str, str, str, str]:
+    return (
+        identity.model,
+        identity.hardware,
+        identity.engine,
+        identity.precision.family or "",
+        scenario_name(identity),
+    )
+
+
+def scenario_name(identity: PointIdentity) -> str:
+    """What was replayed, in a word to filter by: `fixed-seq-len:1024/1024`, `agentic-coding:DATASET`."""
+    scenario = identity.scenario
+    if scenario.isl is not None or scenario.osl is not None:
+        lengths = "/".join("?" if each is None else str(each) for each in (scenario.isl, scenario.osl))
+        return f"{scenario.type}:{lengths}"
+    return f"{scenario.type}:{scenario.dataset}" if scenario.dataset else scenario.type
+
+
+def _remember(memo: dict[Any, Any], key: object, value: object) -> None:
+    if len(memo) >= MEMO:
+        memo.clear()
+    memo[key] = value
+
+
+def encode_shape(shape: Shape) -> tuple[str, bytes]:
+    """(SHA-256, compressed JSON) of a shape."""
+    text = msgspec.json.encode(shape)
+    return hashlib.sha256(text).hexdigest(), zlib.compress(text, 6)
+
+
+def decode_shape(data: bytes) -> Shape:
+    """A shape from its column."""
+    return msgspec.json.decode(zlib.decompress(data), type=Shape)
+
+
+def decode_identity(data: bytes, concurrency: int | None) -> PointIdentity:
+    """The identity of a point: its configuration's column, and its concurrency."""
+    config = msgspec.json.decode(zlib.decompress(data), type=PointIdentity)
+    return replace(config, concurrency=concurrency)
+
+
+def decode_values(figures: bytes) -> Sequence[float]:
+    """The numbers of a point's figures, in the order of its shape."""
+    return struct.unpack(f"<{len(figures) // 8}d", figures)
+
+
+def has_evals(rest: bytes) -> bool:
+    """Whether a point's rest holds accuracy results."""
+    return b'"evals":' in (rest if rest.startswith(b"{") else zlib.decompress(rest))
+
+
+def decode_point(
+    identity: PointIdentity,
+    shape: Shape,
+    figures: bytes,
+    stated: bytes,
+    rest: bytes,
+    *,
+    source: str,
+    mapping_version: int,
+    status: Status,
+) -> Point:
+    """The point again, equal to the one that was encoded."""
+    text = rest if rest.startswith(b"{") else zlib.decompress(rest)
+    left = msgspec.json.decode(text, type=_Rest)
+    said = array("d", stated) if stated else None
+    made = {}
+    for place, ((name, definition, at, how), value) in enumerate(
+        zip(shape, decode_values(figures), strict=True)
+    ):
+        was = said[place] if said is not None else _ABSENT
+        made[name] = Figure(value, definition, at, None if was != was else was, how)  # noqa: PLR0124 - NaN
+    return Point(
+        identity,
+        left.execution,
+        made,
+        source,
+        mapping_version,
+        status,
+        left.requests or _NO_REQUESTS,
+        left.duration_s,
+        left.steady_s,
+        left.gpus_deployed,
+        left.gpus_stated,
+        left.gpus_telemetry,
+        left.memory,
+        left.evals,
+        left.expected,
+        left.declared,
+        left.observed,
+        left.client,
+        left.notes,
+    )

@@ -1,0 +1,194 @@
+"""Rows of one file on their way into the store: encoded and judged before any lock is taken, spilled to disk when many."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import IO, NamedTuple, Self
+
+from servemark.base.canonical import canonical_json
+from servemark.base.files import disk_error, make_folder
+from servemark.results.gates.base import GateFinding, Severity, Verdict
+from servemark.results.point import Mapped, Point
+from servemark.store.import_types import Judge, RowStatus
+from servemark.store.point_codec import Encoded, Encoder, NotStorable
+
+BATCH = 4_000
+"""Rows that are judged together and held in memory as points."""
+MAX_TOGETHER = 20_000
+"""Points of one run that are judged together at most; of a longer run each batch stands alone."""
+IN_MEMORY = 40_000
+"""Encoded rows that are held in memory; more go to a file."""
+MAX_REASON_VALUES = 2_000
+_TOLD = (Severity.WARNING, Severity.QUARANTINE)
+
+
+class Staged(NamedTuple):
+    """One row, ready for its columns; a named tuple for speed."""
+
+    ordinal: int
+    status: RowStatus
+    reason: str
+    values: str
+    point: Encoded | None
+    verdict: Verdict
+    findings: tuple[tuple[str, str, str], ...]
+    """(gate, severity, values as JSON), only of those that are not ok."""
+
+
+class Staging:
+    """All rows of a file, in order. A context manager: its spill file goes with it."""
+
+    def __init__(self, folder: Path, judge: Judge, encoder: Encoder) -> None:
+        self._folder = folder
+        self._judge = judge
+        self._encoder = encoder
+        self._held: list[Staged] = []
+        self._spill: IO[bytes] | None = None
+        self._chunks = 0
+        self.rows = 0
+        self.runs: dict[tuple[str, str], int] = {}
+        """(source, run) -> batches that it stands in: more than one means it was judged in pieces."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._spill is not None:
+            self._spill.close()
+
+    def take(self, rows: Iterable[Mapped]) -> None:
+        """Encode and judge every row. What `rows` raises goes through; nothing is in the store then."""
+        some, waiting = iter(rows), list[Mapped]()
+        with uncollected():
+            while batch := list(islice(some, BATCH)):
+                waiting += batch
+                whole = _whole_runs(waiting)
+                self._put(waiting[:whole])
+                del waiting[:whole]
+            self._put(waiting)
+
+    def _put(self, rows: list[Mapped]) -> None:
+        if rows:
+            self._held += self._batch(rows)
+            self.rows += len(rows)
+            if len(self._held) >= IN_MEMORY:
+                self._spill_held()
+
+    def reset(self, rows: Iterable[Mapped]) -> None:
+        """Forget everything and take these rows instead."""
+        self.__exit__(None, None, None)
+        self._held, self._spill, self._chunks, self.rows = [], None, 0, 0
+        self.runs.clear()
+        self.take(rows)
+
+    def __iter__(self) -> Iterator[list[Staged]]:
+        """Chunks of rows in order; may be asked for more than once."""
+        if self._spill is not None:
+            self._spill.seek(0)
+            for _ in range(self._chunks):
+                yield pickle.load(self._spill)  # noqa: S301 - our own nameless file of a moment ago
+        if self._held:
+            yield self._held
+
+    def _batch(self, rows: list[Mapped]) -> list[Staged]:
+        encoded: list[Encoded | NotStorable | None] = [self._encoded(row.point) for row in rows]
+        good = [
+            row.point
+            for row, each in zip(rows, encoded, strict=True)
+            if row.point and isinstance(each, Encoded)
+        ]
+        for key in {(point.source, point.execution.run) for point in good}:
+            self.runs[key] = self.runs.get(key, 0) + 1
+        judged = iter(self._judge(good))
+        found = []
+        for row, each in zip(rows, encoded, strict=True):
+            if isinstance(each, Encoded):
+                findings, verdict = next(judged)
+                found.append(Staged(row.ordinal, "mapped", "", "{}", each, verdict, told(findings)))
+                continue
+            status: RowStatus = (
+                "invalid" if isinstance(each, NotStorable) or row.status == "mapped" else row.status
+            )
+            reason = "store.row.not_storable" if isinstance(each, NotStorable) else row.reason
+            values: dict[str, object] = (
+                {"reason": str(each)} if isinstance(each, NotStorable) else row.reason_values
+            )
+            found.append(Staged(row.ordinal, status, reason, plain(values), None, Verdict.VALID, ()))
+        return found
+
+    def _encoded(self, point: Point | None) -> Encoded | NotStorable | None:
+        if point is None:
+            return None
+        try:
+            return self._encoder.encode(point)
+        except NotStorable as error:
+            return error
+
+    def _spill_held(self) -> None:
+        try:
+            if self._spill is None:
+                make_folder(self._folder)
+                self._spill = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - lives as long as the staging
+            pickle.dump(self._held, self._spill, pickle.HIGHEST_PROTOCOL)
+        except OSError as error:
+            raise disk_error(error, self._folder) from error
+        self._chunks += 1
+        self._held = []
+
+
+def _whole_runs(rows: list[Mapped]) -> int:
+    """How many of the rows may be judged now: the run of the last one may go on, unless it is too long already."""
+    last = rows[-1].point
+    if last is None or len(rows) >= MAX_TOGETHER:
+        return len(rows)
+    for place in range(len(rows) - 1, -1, -1):
+        point = rows[place].point
+        if point is not None and (point.execution.run != last.execution.run or point.source != last.source):
+            return place + 1
+    return 0
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No search for cycles while very many small objects are made that hold none: it would be half of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def told(findings: Iterable[GateFinding]) -> tuple[tuple[str, str, str], ...]:
+    """Findings that are warnings or worse, as columns; each gate once, its worst word."""
+    some = [each for each in findings if each.severity in _TOLD]
+    some.sort(key=lambda each: each.severity is Severity.QUARANTINE)
+    return tuple({each.gate: (each.gate, str(each.severity), plain(each.values)) for each in some}.values())
+
+
+def plain(values: dict[str, object]) -> str:
+    """Values of a message as JSON; what JSON cannot hold is written out, and a long text is cut."""
+    if not values:
+        return "{}"
+    try:
+        text = canonical_json(values)
+        text.encode("utf-8")
+    except (ValueError, TypeError, RecursionError):
+        text = canonical_json({name: _written(value) for name, value in values.items()})
+    if len(text) > MAX_REASON_VALUES:
+        text = canonical_json({name: _written(value)[:200] for name, value in values.items()})
+    return text
+
+
+def _written(value: object) -> str:
+    return str(value)[:MAX_REASON_VALUES].encode("utf-8", "replace").decode("utf-8")
