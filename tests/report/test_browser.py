@@ -284,7 +284,7 @@ def test_csv_can_be_saved(visit: Open, tmp_path: Path) -> None:
         page.locator("a[download]").click()
     saved = tmp_path / "points.csv"
     waiting.value.save_as(saved)
-    assert saved.read_text(encoding="utf-8").startswith("run_id,concurrency,status,")
+    assert saved.read_text(encoding="utf-8").startswith("run_id,concurrency,arrivals,status,")
 
 
 @pytest.mark.parametrize("script", [True, False])
