@@ -101,7 +101,12 @@ def _whole(
     point = one.point()
     if as_json:
         told = [{"gate": f.gate, "severity": str(f.severity), "values": f.values} for f in findings]
-        body = {"verdict": one.verdict, "findings": told, "latest": bool(one.latest), "current": bool(one.current)}
+        body = {
+            "verdict": one.verdict,
+            "findings": told,
+            "latest": bool(one.latest),
+            "current": bool(one.current),
+        }
         place = {"file": source.name, "sha256": one.file, "row": one.ordinal, "importer": source.importer}
         click.echo(json.dumps({**body, **place, "point": json.loads(point_json(point))}, ensure_ascii=False))
         return 0
