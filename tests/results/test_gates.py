@@ -186,7 +186,7 @@ CASES: list[tuple[str, Point, Severity]] = [
         with_identity(split_point(4, 64, 1700.0, 6.25, 105.88), topology=wide(64, 8, 8)),
         OK,
     ),  # 7200 / 68
-    ("gpu_count", replace(role(tp=8), gpus_stated=0, figures=UNTIMED), QUARANTINE),
+    ("gpu_count", replace(role(tp=8), gpus_stated=0, figures=UNTIMED), SKIPPED),
     ("gpu_count", with_identity(sound(), topology=ROLES), SKIPPED),
     ("gpu_telemetry", sound(), SKIPPED),
     ("gpu_telemetry", sound(gpus_telemetry=8), OK),
@@ -284,8 +284,12 @@ CASES: list[tuple[str, Point, Severity]] = [
     ("window_possible", sound(duration_s=0.0), QUARANTINE),
     ("window_possible", sound(duration_s=math.nan), QUARANTINE),
     ("window_possible", sound(duration_s=9.0), QUARANTINE),  # shorter than the mean request
-    ("window_possible", sound(steady_s=(20.0, 105.005)), OK),
-    ("window_possible", sound(steady_s=(20.0, 106.0)), QUARANTINE),
+    (
+        "window_possible",
+        sound(steady_s=(20.0, 125.005)),
+        OK,
+    ),  # as long as the run; where it begins is not judged,
+    ("window_possible", sound(steady_s=(20.0, 126.0)), QUARANTINE),
     ("window_possible", sound(steady_s=(50.0, 20.0)), QUARANTINE),
     ("window_possible", sound(duration_s=None), SKIPPED),
     ("client_limited", sound(), SKIPPED),

@@ -206,7 +206,7 @@ class Point:
     requests: Requests = Requests()
     duration_s: float | None = None
     steady_s: tuple[float, float] | None = None
-    """Begin and end of the steady window, seconds from the start."""
+    """Begin and end of the steady window, seconds on the source's own clock."""
     gpus_deployed: int | None = None
     """All GPUs of all roles; None where nobody says. Never made from tp x ep."""
     gpus_stated: int | None = None

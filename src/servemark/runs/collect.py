@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 import time
@@ -224,11 +225,26 @@ def loop_figures(outcome: ReplayOutcome, seen: Summary, clock_jump_s: float | No
     )
 
 
+def _as_point(store: Store, home: Home, folder: Path) -> None:
+    """The row among the points of all tools, judged by the gates. Raises ServemarkError for the store and the disk."""
+    from servemark.results.gates.registry import gates_version, judge_all  # noqa: PLC0415 - not before it is needed
+    from servemark.results.importers.own import IMPORTER  # noqa: PLC0415
+    from servemark.store.found_files import Found, find  # noqa: PLC0415
+    from servemark.store.intake import Intake, take_in  # noqa: PLC0415
+    from servemark.store.raw_files import RawFiles  # noqa: PLC0415
+
+    intake = Intake(RawFiles(home.raw), (IMPORTER,), judge_all, gates_version())
+    for found in find(str(folder / "result.json"), home.raw, io.BytesIO()):
+        if isinstance(found, Found):
+            take_in(store, intake, found)
+
+
 def ingest(home: Home, row: ResultRow, folder: Path) -> ServemarkError | None:
     """Put a row into the store. The folder is the truth: a store that fails is reported, and the run stays complete."""
     try:
         with Store.open(home.store) as store:
             store.ingest(encode_result(row), folder / "result.json")
+            _as_point(store, home, folder)
     except ServemarkError as error:
         return error
     return None

@@ -264,7 +264,7 @@ def _tally(
             reasons.append(ReasonCount(status, reason, json.loads(values), count))
     ask = """
         SELECT p.verdict, count(*) FROM import_row r JOIN result_point p ON p.id = r.id
-        WHERE r.source_id = ? GROUP BY p.verdict
+        WHERE r.source_id = ? AND r.status <> 'superseded' GROUP BY p.verdict
     """
     return rows, tuple(reasons), dict(db.execute(ask, (source_id,)).fetchall())
 

@@ -23,6 +23,8 @@ from servemark.store.raw_files import BLOCK, RawFiles
 from servemark.store.staging import Staging
 
 _TIE = 1e-9
+OWN = "servemark"
+"""The importer of our own rows. Such a row is kept among the runs too, as if it had been measured here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +87,12 @@ def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
     beside = _Used(found.beside)
     source = SourceFile(sha256, found.name, size, "", 0, dict(intake.hints))
     opened: Callable[[], BinaryIO] = found.open if store is None else lambda: intake.raw.opened(sha256)
-    return _map(
-        store, intake, source, _given(found, opened, intake.hints, beside), beside, again=known is not None
-    )
+    given = _given(found, opened, intake.hints, beside)
+    report = _map(store, intake, source, given, beside, again=known is not None)
+    if store is not None and report.importer == OWN and report.whole:
+        with intake.raw.opened(sha256) as stream:
+            store.ingest(stream.read(), found.name)
+    return report
 
 
 def map_again(store: Store, intake: Intake) -> Iterator[FileReport]:

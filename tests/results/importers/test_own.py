@@ -14,6 +14,7 @@ from servemark.base.errors import ServemarkError
 from servemark.results.importers import inferencex, own
 from servemark.results.importers.base import surest
 from servemark.results.importers.registry import MODULES, importer_of, importers
+from servemark.results.importers.registry_tools import TOOLS
 from servemark.results.point import Point, point_json
 from servemark.results.row import ReplayFigures, WindowTokens
 from servemark.results.serialize import read_result
@@ -119,5 +120,5 @@ def test_each_file_has_one_importer(folders: list[Path]) -> None:
     ours = of_file(folders[0] / "result.json")
     assert next(one.id for _, one in surest(importers(), ours)) == "servemark"
     assert inferencex.detect(ours) == 0
-    assert len({one.id for one in importers()}) == len(MODULES)
+    assert len({one.id for one in importers()}) == len(importers()) == len(MODULES) + len(TOOLS)
     assert importer_of("inferencex") is inferencex.IMPORTER and importer_of("nobody") is None

@@ -79,14 +79,15 @@ _WINDOW_OK = passed("window_possible")
 
 
 def window_possible(point: Point, _context: Context) -> GateFinding:
-    """The duration is above zero, the steady window lies within it, and no mean latency is longer than the run."""
+    """The duration is above zero, the steady window is no longer than it, and no mean latency is longer than the run.
+    Where the window begins is on the source's clock, so its length alone is judged."""
     duration, steady = point.duration_s, point.steady_s
     if duration is None:
         return _WINDOW_SKIP
     latency = point.value("e2el_s.mean")
     fits = 0 < duration < math.inf
     if steady is not None:
-        fits = fits and -GRAIN_S <= steady[0] <= steady[1] <= duration + GRAIN_S
+        fits = fits and 0 <= steady[1] - steady[0] <= duration + GRAIN_S
     if latency is not None:
         fits = fits and latency <= duration + GRAIN_S
     if fits:

@@ -76,7 +76,7 @@ def gpu_count(point: Point, _context: Context) -> GateFinding:
     a warning where nobody says how many workers there are.
     """
     stated = point.gpus_stated if point.gpus_stated is not None else point.gpus_deployed
-    if stated is None:
+    if not stated:  # unknown, or a deployment without GPUs
         return _COUNT_NO_COUNT
     topology = point.identity.topology
     if len(topology) > 1:

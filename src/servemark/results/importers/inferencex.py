@@ -105,7 +105,7 @@ def _read_object(given: Given) -> Iterator[Mapped]:
         body = decode_row(data)
     except RowError as error:
         if error.reason == "results.import_bad_row":
-            raise bad_file("import_not_json", given.name, **error.values) from error
+            raise bad_file("import_not_json", given.name, reason=str(error.values.get("problem"))) from error
         yield Mapped(0, "invalid", None, None, error.reason, error.values)
         return
     if (kind := _kind(body)) is not None:

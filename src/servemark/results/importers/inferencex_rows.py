@@ -18,6 +18,7 @@ from servemark.results.point import Execution, Offload, PointIdentity, RoleTopol
 
 _DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})\Z")
 _RUN = re.compile(r"/runs/(\d+)(?:/attempts/(\d+))?")
+_GATHERED = re.compile(r"results_(\d{4}-\d{2}-\d{2})T(\d{2})-(\d{2})-(\d{2})[.0-9]*\.json\Z", re.ASCII)
 _ATTEMPT = re.compile(r"attempt[-_ ]?(\d{1,4})")
 MAX_COUNT = 10**6
 KNOWN = 256
@@ -322,11 +323,17 @@ def _word(value: object) -> str | None:
 def execution(row: Mapping[str, object], hints: Mapping[str, str], name: str) -> Execution:
     """Which run and attempt a row is of: its own link first, then what the user says, then the file's name.
 
-    A file that says nothing of its run is a run of its folder; two attempts lie in one folder as `attempt1`, `attempt2`.
+    A row that names the file it was gathered from (`source`: .../results_TIME.json) is of that file's own execution. A
+    file that says nothing of its run is a run of its folder; two attempts lie in one folder as `attempt1`, `attempt2`.
     """
     get, hint = row.get, hints.get
-    started = get("timestamp") or get("date") or hint("date")
-    return _execution(get("run_url"), started, hint("run"), hint("attempt"), name)
+    gathered = get("source")
+    gathered = gathered if isinstance(gathered, str) and not get("run_url") else ""
+    at = _GATHERED.search(gathered)
+    told = f"{at.group(1)}T{at.group(2)}:{at.group(3)}:{at.group(4)}Z" if at else None
+    started = get("timestamp") or told or get("date") or hint("date")
+    run = hint("run") or gathered.rpartition("/")[2].removesuffix(".json")[:100] or None
+    return _execution(get("run_url"), started, run, hint("attempt"), name)
 
 
 @lru_cache(maxsize=1024)

@@ -21,10 +21,10 @@ from servemark.results.importers.bench_serving import (
     read_rows,
     totals,
 )
-from servemark.results.importers.mapping import Draft, RowError, number, part, whole, words
+from servemark.results.importers.mapping import Draft, RowError, number, part, repeats, whole, words
 from servemark.results.point import Mapped, Scenario
 
-VERSION = 1
+VERSION = 2
 DEFINITION = "sglang-bench"
 _PER_TOKEN = ("sglang", "sglang-native")
 _RATES = {
@@ -81,7 +81,9 @@ def _fill(draft: Draft, row: dict[str, object]) -> None:
 
 
 def _read(given: Given) -> Iterator[Mapped]:
-    return read_rows(given, _fill, lambda: Draft(given, 0, IMPORTER.id, VERSION, DEFINITION), DROPPED)
+    return repeats(
+        read_rows(given, _fill, lambda: Draft(given, 0, IMPORTER.id, VERSION, DEFINITION), DROPPED)
+    )
 
 
 IMPORTER = Importer("sglang-bench", VERSION, "SGLang bench_serving", _detect, _read)

@@ -19,10 +19,10 @@ from servemark.results.importers.bench_serving import (
     span,
     totals,
 )
-from servemark.results.importers.mapping import Draft, RowError, words
+from servemark.results.importers.mapping import Draft, RowError, repeats, words
 from servemark.results.point import Mapped
 
-VERSION = 1
+VERSION = 2
 DEFINITION = "vllm-bench"
 _RATES = {
     "request_throughput": "requests_per_s",
@@ -68,7 +68,7 @@ def _fill(draft: Draft, row: dict[str, object]) -> None:
 
 
 def _read(given: Given) -> Iterator[Mapped]:
-    return read_rows(given, _fill, lambda: Draft(given, 0, IMPORTER.id, VERSION, DEFINITION))
+    return repeats(read_rows(given, _fill, lambda: Draft(given, 0, IMPORTER.id, VERSION, DEFINITION)))
 
 
 IMPORTER = Importer("vllm-bench", VERSION, "vLLM bench serve", _detect, _read)
