@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -355,3 +358,109 @@ def test_a_stall_is_listed(verb: Verb) -> None:
     )  # fmt: skip
     assert stalled["id"] in done.stdout and "chunk_s[5]" in done.stdout
     assert f"{stalled['chunk_s'][5]:.6f}" in done.stdout
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics"])
+def test_a_server_that_drips_its_head(verb: Verb, path: str) -> None:
+    """One byte a second of a head that never ends: each question has a limit as a whole, not one a read.
+
+    Without a model the first question ends the verb; asked for counters, the replay goes on without them.
+    """
+    listening = socket.create_server(("127.0.0.1", 0))
+    stop = threading.Event()
+
+    def drip(peer: socket.socket) -> None:
+        with peer, contextlib.suppress(OSError):
+            words = peer.recv(65536).split(b" ")
+            if len(words) < 2:  # somebody only looked whether anybody is here
+                return
+            asked = words[1].decode()
+            if asked != path:
+                body = b'{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}'
+                if asked == "/v1/models":
+                    body = b'{"data":[{"id":"m"}]}'
+                peer.sendall(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
+                    % (len(body), body)
+                )
+                return
+            peer.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            while not stop.wait(1.0):
+                peer.sendall(b"a")
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=drip, args=(listening.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    model = () if path == "/v1/models" else ("--model", "m")
+    verb.options = ["--tokenizer", "words"]
+    begun = time.monotonic()
+    code, out, err = verb.run("--url", url, *model, "random:isl=5,osl=1,requests=2")
+    stop.set()
+    listening.close()
+    assert time.monotonic() - begun < 25
+    assert code == 1 if path == "/v1/models" else code in (0, 1), (out, err)
+    assert "Traceback" not in err
+
+
+def test_a_server_that_repeats_the_key_or_names_no_text(verb: Verb) -> None:
+    """A status line with the key in it, a model named after it, and a model whose id is half a surrogate pair."""
+    key = "sk-canary-1234567890"
+    replies = {
+        "status": f"{key} hello\r\n\r\n".encode(),
+        "model": b'{"data":[{"id":"m-' + key.encode() + b'"}]}',
+        "surrogate": b'{"data":[{"id":"a\\ud800b"}]}',
+    }
+    for name, body in replies.items():
+        if name != "status":
+            body = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)  # noqa: PLW2901
+        listening = socket.create_server(("127.0.0.1", 0))
+
+        def answer(listening: socket.socket = listening, body: bytes = body) -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    peer = listening.accept()[0]
+                    with peer:
+                        peer.recv(65536)
+                        peer.sendall(body)
+
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        code, out, err = verb.run(
+            "--url", url, "--api-key-env", "KEY", "random:isl=5,osl=1,requests=2", KEY=key
+        )
+        listening.close()
+        assert code in (1, 2) and key not in out + err and "Traceback" not in err, (name, err)
+        assert not list(verb.home.glob("runs/*"))
+
+
+def test_a_stop_ends_the_wait_for_another_attempt(verb: Verb) -> None:
+    """The server asks for a minute; Ctrl-C after a second ends the run within seconds, its requests as refused."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    refusal = b"HTTP/1.1 429 Busy\r\nRetry-After: 60\r\nContent-Length: 2\r\n\r\n{}"
+
+    def refuse(peer: socket.socket) -> None:
+        with peer, contextlib.suppress(OSError):
+            while peer.recv(65536):
+                peer.sendall(refusal)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=refuse, args=(listening.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    verb.options = ["--tokenizer", "words", "--model", "m"]
+    verb.start("--url", url, "--retries", "3", "random:isl=5,osl=1,requests=2")
+    assert verb.process is not None
+    with pytest.raises(subprocess.TimeoutExpired):
+        verb.process.wait(3)
+    verb.signal(signal.SIGINT)
+    begun = time.monotonic()
+    code, out, err = verb.end(20)
+    listening.close()
+    assert code != 0 and time.monotonic() - begun < 10 and "Traceback" not in err, (out, err)

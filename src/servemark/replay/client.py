@@ -92,6 +92,7 @@ class Client:
         self._secrets = sorted({h for h in hidden if len(h) >= _SECRET_CHARACTERS}, key=len, reverse=True)
         if key and key not in self._secrets:
             self._secrets.append(key)
+        self._no_retries = asyncio.Event()
         self.in_flight = 0
         """Requests whose bytes were handed to a socket and that have not ended."""
         self.max_in_flight = 0
@@ -162,7 +163,8 @@ class Client:
             if record.http_status != 429 and not 500 <= (record.http_status or 0) < 600:
                 break
             first_start_s = record.start_s
-            await asyncio.sleep(_retry_after_s(record, attempt))
+            if await self._told_to_end(_retry_after_s(record, attempt)):
+                break  # the refusal is how the request ended
             _forget_refusal(record)
             await self._send_once(endpoint.opened(), request, record, payload)
             # Users wait through refusals too: the request began with its first attempt.
@@ -170,6 +172,18 @@ class Client:
             record.retries = attempt
         if self.target.retries and record.retries is None:
             record.retries = 0
+
+    def end_retries(self) -> None:
+        """From now on no refused request is sent again: what waits to be ends as it was refused."""
+        self._no_retries.set()
+
+    async def _told_to_end(self, wait_s: float) -> bool:
+        """Wait before another attempt; True, at once, when there is to be none."""
+        try:
+            await asyncio.wait_for(self._no_retries.wait(), wait_s)
+        except TimeoutError:
+            return False
+        return True
 
     def _endpoint_of(self, request: ChatRequest) -> _Endpoint:
         """The next endpoint in turn, or with `sticky` the one that this session began on."""
@@ -275,7 +289,8 @@ def tls_context(target: Target) -> ssl.SSLContext:
 
 def _retry_after_s(record: RequestRecord, attempt: int) -> float:
     """What the server asked for in seconds (dates are not read), else 0.5 s doubled with each attempt."""
-    said = re.search(r"retry-after=(\d+(?:\.\d+)?)", record.error_detail or "")
+    # The header's words begin the detail; what follows is the reply's body, which may say anything.
+    said = re.match(r"retry-after=(\d+(?:\.\d+)?)\b", record.error_detail or "")
     return min(float(said[1]) if said else 0.5 * 2 ** (attempt - 1), MAX_RETRY_WAIT_S)
 
 

@@ -69,9 +69,14 @@ async def play(  # noqa: PLR0917 - the last three are optional
     loop = make()
     if on_made is not None:
         on_made(loop)
+
+    def on_stop() -> None:
+        client.end_retries()
+        loop.on_stop()
+
     gc.freeze()
     try:
-        with stop.watched(loop.on_stop):
+        with stop.watched(on_stop):
             await loop.run(on_progress, barrier)
     except BaseExceptionGroup as group:
         raise first_error(group) from None

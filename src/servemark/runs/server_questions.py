@@ -10,13 +10,14 @@ import http.client
 import json
 import socket
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from servemark.base.errors import Layer, ServemarkError
-from servemark.base.printable import printable
+from servemark.base.printable import one_line, printable
 from servemark.launch.engines.prometheus import parse_prometheus
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.launch.engines.readers import WORDS, total
@@ -28,6 +29,8 @@ from servemark.traces.tokenizers import Engine, server_tokenizer
 MAX_REPLY_BYTES = 8 << 20
 CONNECT_S = 10.0
 TOKENIZE_S = 10.0
+GRACE_S = 0.5
+SECRET_CHARACTERS = 6
 _TOKENIZE_FORMS: tuple[Engine, ...] = ("llamacpp", "vllm")
 _PROBE = " the river and the bridge"
 
@@ -61,6 +64,27 @@ class Server:
         server that has let a question time out."""
         if self.mute:
             raise NoAnswerError(f"{self.mute[0]} was not answered in time")
+        found: list[bytes | NoAnswerError] = []
+
+        def asking() -> None:
+            try:
+                found.append(self._ask(path, body, timeout_s))
+            except NoAnswerError as error:
+                found.append(error)
+
+        # A socket's time limit is for one read: a server that drips would hold this up for ever. So the whole question
+        # has one, and is left to its thread when that is over.
+        thread = threading.Thread(target=asking, name="question", daemon=True)
+        thread.start()
+        thread.join(timeout_s + GRACE_S)
+        if not found:
+            self.mute.append(path)
+            raise NoAnswerError(f"{path} was not answered in time")
+        if isinstance(found[0], NoAnswerError):
+            raise found[0]
+        return found[0]
+
+    def _ask(self, path: str, body: object | None, timeout_s: float) -> bytes:
         data = None if body is None else json.dumps(body).encode("utf-8", "replace")
         headers = self.headers if data is None else {**self.headers, "Content-Type": "application/json"}
         request = urllib.request.Request(self.root + path, data=data, headers=headers)  # noqa: S310 - http(s) by Target
@@ -69,17 +93,30 @@ class Server:
             openers.append(urllib.request.HTTPSHandler(context=self.tls))
         try:
             with urllib.request.build_opener(*openers).open(request, timeout=timeout_s) as reply:
-                found: bytes = reply.read(MAX_REPLY_BYTES + 1)
+                read: bytes = reply.read(MAX_REPLY_BYTES + 1)
         except urllib.error.HTTPError as error:
             error.close()
             raise NoAnswerError(f"HTTP {error.code}") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             if isinstance(getattr(error, "reason", error), TimeoutError):
                 self.mute.append(path)
-            raise NoAnswerError(printable(f"{type(error).__name__}: {error}")[:200]) from None
-        if len(found) > MAX_REPLY_BYTES:
+            said = self._without_secrets(f"{type(error).__name__}: {error}")
+            raise NoAnswerError(one_line(said)[:200]) from None
+        if len(read) > MAX_REPLY_BYTES:
             raise NoAnswerError("reply is too long")
-        return found
+        return read
+
+    def _without_secrets(self, said: str) -> str:
+        """A server may repeat what it was sent."""
+        secrets = {
+            secret
+            for name, value in self.headers.items()
+            for secret in (value, *value.split()[1:])
+            if name == "Authorization" or (name != "Accept-Encoding" and len(secret) >= SECRET_CHARACTERS)
+        }
+        for secret in sorted(secrets - {""}, key=len, reverse=True):
+            said = said.replace(secret, "***")
+        return said
 
     def ask_json(self, path: str, body: object | None = None, timeout_s: float = 5.0) -> object:
         """The same, decoded."""
@@ -89,14 +126,13 @@ class Server:
             raise NoAnswerError("reply is not JSON") from None
 
     def models(self) -> list[str]:
-        """Model ids that /v1/models lists."""
+        """Model ids that /v1/models lists. One that repeats a secret, or is no text that can be written, is none."""
         reply = self.ask_json("/v1/models")
         data = reply.get("data") if isinstance(reply, dict) else None
         if not isinstance(data, list):
             raise NoAnswerError("/v1/models has no list of models")
-        return [
-            str(each["id"]) for each in data if isinstance(each, dict) and isinstance(each.get("id"), str)
-        ]
+        listed = [each["id"] for each in data if isinstance(each, dict) and isinstance(each.get("id"), str)]
+        return [name for name in listed if self._without_secrets(name) == name and _encodes(name)]
 
     def only_model(self) -> str:
         """The one model that it serves. Raises ServemarkError when it does not answer, or serves several."""
@@ -139,6 +175,14 @@ class Server:
                 if words.metrics == path and prompt is not None:
                     return EngineCounters(prompt, total(raw, words.cached), total(raw, words.generated), raw)
         return None
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON can spell
+        return False
+    return True
 
 
 def check_reachable(target: Target) -> None:
