@@ -120,7 +120,8 @@ def json_values(stream: BinaryIO, name: str, drop: frozenset[bytes] = frozenset(
             if text[:1] == b'"':
                 scan.keep(text)
                 named = _NAMED.match(buffer, position)
-                scan.drop_next = bool(named) and text[1:-1] in drop and scan.stack[-1:] == b"{"
+                inside = scan.skip_to is None and scan.stack[-1:] == b"{"
+                scan.drop_next = inside and bool(named) and text[1:-1] in drop
             elif text in _OPEN:
                 scan.open(text)
                 if scan.skip_to is not None and (flat := _FLAT.match(buffer, position)):
