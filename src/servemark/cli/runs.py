@@ -35,7 +35,9 @@ def runs(state: str | None, limit: int, source: str | None, home: str | None, as
     mine = source in (None, OWN)
     found = [info for info in list_runs(where.runs) if mine and (state is None or info.state == state)]
     imported = _imported(where, source, limit) if state is None else []
-    here = {info.run_id.rpartition("-")[0] for info in found}  # a run of ours is in its folder and in the store
+    here = {
+        info.run_id.rpartition("-")[0] for info in found
+    }  # a run of ours is in its folder and in the store
     imported = [one for one in imported if one.source != OWN or one.run not in here]
     if as_json:
         for info in found[-limit:]:
