@@ -129,7 +129,7 @@ def _whole(
         click.echo("  " + line)
     if not one.current:
         click.echo(text("cli.show.point.superseded"))
-    for name, figure in point.figures.items():
+    for name, figure in sorted(point.figures.items(), key=lambda each: _place(each[0])):
         click.echo(printable(f"  {name:<32} {figure.value:>14.6g} {_unit(name)}").rstrip())
     for each in point.evals:
         error = f" ± {each.stderr:g}" if each.stderr is not None else ""
@@ -140,6 +140,15 @@ def _whole(
     if runs > 1:
         click.echo(text("cli.show.point.others", None, others=runs - 1))
     return 0
+
+
+_STATISTICS = ("n", "mean", "std", "min", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
+
+
+def _place(address: str) -> tuple[str, int, str]:
+    """Figures of one metric stand together, in the order in which people read statistics."""
+    metric, _, statistic = address.partition(".")
+    return metric, _STATISTICS.index(statistic) if statistic in _STATISTICS else -1, statistic
 
 
 def _said(findings: list[GateFinding]) -> list[str]:
