@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from servemark.cli.main import VERBS
+from servemark.cli.main import VERBS, run_cli
 from servemark.runs.manifest import new_line_id
 
 
@@ -164,3 +164,14 @@ def test_line_as_arm_key_cannot_leave_the_home() -> None:
     """Names of run folders are made of safe letters only."""
     made = new_line_id("../a/\x1b[31m é:" + "x" * 500)
     assert re.fullmatch(r"[0-9]{8}-[0-9]{6}-[A-Za-z0-9._-]{1,60}-[0-9a-f]{6}", made)
+
+
+def test_a_gate_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its name, why it is, its tolerance and where that is from; in both languages."""
+    assert run_cli(["explain", "closed_loop", "--lang", "en"]) == 0
+    said = capsys.readouterr().out
+    assert "(closed_loop)" in said and "tolerance:" in said
+    assert run_cli(["explain", "closed_loop", "--lang", "zh"]) == 0
+    assert "容差" in capsys.readouterr().out
+    assert run_cli(["explain", "closed_loop", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["id"] == "closed_loop"

@@ -1,4 +1,4 @@
-"""`servemark explain METRIC|CODE`: what a figure means, or what a rule looks for and why."""
+"""`servemark explain METRIC|CODE|GATE`: what a figure means, or what a rule or a gate looks for and why."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def explain(metric: str | None, home: str | None, as_json: bool) -> int:
         click.echo()
         _rules("", as_json=False)
         return 0
-    if _rules(metric, as_json=as_json):
+    if _rules(metric, as_json=as_json) or _gate(metric, as_json=as_json):
         return 0
     name = metric.partition(".")[0]
     one = METRICS.get(name)
@@ -53,6 +53,32 @@ def explain(metric: str | None, home: str | None, as_json: bool) -> int:
     click.echo(text("cli.explain.formula", None, formula=facts["formula"]))
     click.echo(text(f"cli.explain.better.{one.better}"))
     return 0
+
+
+def _gate(name: str, *, as_json: bool) -> bool:
+    """Print one gate on results; False when none is meant."""
+    from servemark.results.gates.registry import GATES_BY_ID  # noqa: PLC0415 - a room of its own
+    from servemark.results.gates.words import title, why  # noqa: PLC0415
+
+    gate = GATES_BY_ID.get(name.lower())
+    if gate is None:
+        return False
+    facts = {
+        "id": gate.id,
+        "title": title(gate.id),
+        "why": why(gate.id),
+        "tolerance": gate.tolerance,
+        "source": gate.source,
+        "version": gate.version,
+    }
+    if as_json:
+        click.echo(json.dumps(facts, ensure_ascii=False))
+        return True
+    click.echo(f"{facts['title']}  ({gate.id})\n")
+    click.echo(facts["why"])
+    if gate.tolerance is not None:
+        click.echo(text("cli.explain.tolerance", None, tolerance=f"{gate.tolerance:g}", source=gate.source))
+    return True
 
 
 def _rules(name: str, *, as_json: bool) -> bool:
