@@ -12,8 +12,10 @@ def main() -> None:
 
         sys.stdout.write(f"servemark {__version__}\n")
         return
-    from servemark.cli.main import run_cli  # noqa: PLC0415 - keeps --version fast
-
+    try:
+        from servemark.cli.main import run_cli  # noqa: PLC0415 - keeps --version fast
+    except KeyboardInterrupt:  # nothing has begun
+        sys.exit(130)
     sys.exit(run_cli(sys.argv[1:]))
 
 

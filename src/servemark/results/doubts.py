@@ -23,6 +23,7 @@ LOOP_LAG_LIMIT_S = 0.005
 PAUSE_LIMIT_S = 1.0
 """A loop this late was not busy but stopped; one such gap among thousands of samples is in no p99."""
 CPU_SHARE_LIMIT = 0.9
+SHORTEST_SHARE_S = 0.5
 FEW_REQUESTS = 20
 """Below this many requests nearest-rank p95 (and so p99) is simply the slowest request: ceil(0.95 n) = n."""
 CACHE_TOLERANCE = 0.03
@@ -66,8 +67,9 @@ def _percent(share: float) -> float:
 
 
 def cpu_share(cpu_s: float, window_s: float | None) -> float | None:
-    """Share of one core that the client used over the window."""
-    return cpu_s / window_s if window_s else None
+    """Share of one core that the client used over the window; None for one too short to tell: what a process does when
+    it begins and ends is not in proportion to it."""
+    return cpu_s / window_s if window_s and window_s >= SHORTEST_SHARE_S else None
 
 
 def is_client_limited(lag_p99_s: float | None, share: float | None) -> bool:

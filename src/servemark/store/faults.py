@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from pathlib import Path
 from servemark.base.errors import Layer, ServemarkError
 
 BUSY_TIMEOUT_S = 15.0
+LITTLE_ROOM_BYTES = 128 * 1024
+"""SQLite's index of the write-ahead log alone takes 32 KiB at a time."""
 _KEYS = {
     sqlite3.SQLITE_NOTADB: "not_a_database",
     sqlite3.SQLITE_CORRUPT: "damaged",
@@ -39,9 +42,16 @@ def translate(error: sqlite3.Error, path: Path) -> ServemarkError:
     if key is None:
         known_damage = any(word in str(error) for word in _DAMAGE_WORDS)
         key = "damaged" if known_damage else "cannot_open"
-        if primary == sqlite3.SQLITE_IOERR:
-            key = "io_failed"
+        if primary == sqlite3.SQLITE_IOERR:  # what the operating system says when it has no room for WAL's index
+            key = "disk_full" if _no_room(path) else "io_failed"
     return fault(path, key, reason=str(error), seconds=f"{BUSY_TIMEOUT_S:g}")
+
+
+def _no_room(path: Path) -> bool:
+    try:
+        return shutil.disk_usage(path.parent).free < LITTLE_ROOM_BYTES
+    except OSError:
+        return False
 
 
 @contextmanager
