@@ -101,7 +101,7 @@ class Encoder:
         self._facets: dict[bytes, tuple[str, str, str, str, str]] = {}
         self._shapes: dict[Shape, tuple[str, bytes]] = {}
         self._json = msgspec.json.Encoder(order="sorted")
-        self._plain = msgspec.json.Encoder()
+        self._plain = msgspec.json.Encoder(order="deterministic")
         self._packers: dict[int, struct.Struct] = {}
 
     def encode(self, point: Point) -> Encoded:
@@ -168,6 +168,8 @@ class Encoder:
         return identity.point_key, identity.config_key, config
 
     def _figures(self, found: dict[str, Figure]) -> tuple[Shape, bytes, bytes]:
+        # In one order, so that a point has the same content however its figures were listed.
+        found = dict(sorted(found.items()))
         some = found.values()
         shape = tuple([(name, each.definition, each.at, each.how) for name, each in found.items()])
         packer = self._packers.get(len(shape))
