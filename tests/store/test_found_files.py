@@ -136,7 +136,9 @@ def test_arguments_that_are_no_files(tmp_path: Path, argument: str) -> None:
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize(
+    "method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+)
 def test_a_damaged_member_does_not_hide_the_others(tmp_path: Path, method: int) -> None:
     """Flipped bytes in one member: it is refused by its name, and the next one is read."""
     path = tmp_path / "x.zip"
