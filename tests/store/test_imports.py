@@ -406,3 +406,13 @@ def test_order_of_a_point_is_no_content(store: Store, intake: Intake) -> None:
     turned = replace(held.point(), figures=dict(reversed(held.point().figures.items())))
     assert list(turned.figures) != list(held.point().figures)
     assert Encoder().encode(turned) == Encoder().encode(held.point())
+
+
+def test_a_damaged_row_is_told(store: Store, intake: Intake) -> None:
+    """Flipped bytes in packed columns are an error of the store with its place, no traceback."""
+    put(store, intake, line(4, "r1"))
+    with store.writing():
+        store.connection.execute("UPDATE figure_shape SET shape = x'789c00'")
+    with pytest.raises(ServemarkError) as caught:
+        next(iter(load_points(store, PointFilter()))).point()
+    assert caught.value.key == "store.damaged"
