@@ -83,8 +83,8 @@ def _refused(name: str, key: str, **values: object) -> Refused:
     )
 
 
-def _file(path: Path) -> Iterator[Found | Refused]:
-    """One regular file, or what is in it."""
+def _file(path: Path, listed: Mapping[str, Path] | None = None) -> Iterator[Found | Refused]:
+    """One regular file, or what is in it; `listed` are the files of its folder where they are known."""
     try:
         with path.open("rb") as stream:
             head = stream.read(4)
@@ -97,25 +97,30 @@ def _file(path: Path) -> Iterator[Found | Refused]:
     elif head in _ZIP:
         yield from _zip(str(path), lambda: path.open("rb"))
     else:
-        beside = _Beside({each.name: each for each in _regular(path.parent) if each != path})
+        beside = _Beside(
+            {each.name: each for each in _regular(path.parent)} if listed is None else listed, path.name
+        )
         yield Found(str(path), size, lambda: path.open("rb"), beside)
 
 
 class _Beside(Mapping[str, Found]):
     """Files of a folder, looked at only when somebody asks for one."""
 
-    def __init__(self, paths: Mapping[str, Path]) -> None:
+    def __init__(self, paths: Mapping[str, Path], without: str = "") -> None:
         self._paths = paths
+        self._without = without
 
     def __getitem__(self, name: str) -> Found:
+        if name == self._without:
+            raise KeyError(name)
         path = self._paths[name]
         return Found(str(path), path.stat().st_size, lambda: path.open("rb"))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._paths)
+        return (name for name in self._paths if name != self._without)
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self._paths) - (self._without in self._paths)
 
 
 def _regular(folder: Path) -> list[Path]:
@@ -136,6 +141,7 @@ def _folder(root: Path) -> Iterator[Found | Refused]:
             yield from _run_folder(folder)
             continue
         folders[:] = sorted(each for each in folders if not each.startswith("."))
+        listed = {each.name: each for each in _regular(folder)}  # once, not for every file of the folder
         for name in [*folders, *sorted(names)]:
             path = folder / name
             if path.is_symlink():
@@ -143,7 +149,7 @@ def _folder(root: Path) -> Iterator[Found | Refused]:
             elif name in folders or name.startswith("."):
                 continue
             elif path.is_file():
-                yield from _file(path)
+                yield from _file(path, listed)
             else:
                 yield _refused(str(path), "not_a_file")
 
