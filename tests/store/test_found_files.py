@@ -134,3 +134,33 @@ def test_arguments_that_are_no_files(tmp_path: Path, argument: str) -> None:
     with pytest.raises(ServemarkError) as caught:
         names(argument, tmp_path)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+)
+def test_a_damaged_member_does_not_hide_the_others(tmp_path: Path, method: int) -> None:
+    """Flipped bytes in one member: it is refused by its name, and the next one is read."""
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("a.json", bytes(range(256)) * 4)
+        archive.writestr("b.json", b"good")
+    data = bytearray(path.read_bytes())
+    for place in range(60, 90):
+        data[place] ^= 0x5A
+    path.write_bytes(bytes(data))
+    good, bad = dict[str, bytes](), list[str]()
+    for each in find(str(path), tmp_path, io.BytesIO()):
+        try:
+            assert isinstance(each, Found)
+            with each.open() as stream:
+                good[each.name.rsplit("!", 1)[-1]] = stream.read()
+        except (AssertionError, OSError):
+            bad.append(each.name.rsplit("!", 1)[-1])
+    assert (good, bad) == ({"b.json": b"good"}, ["a.json"])
+
+
+def test_an_empty_name_is_not_the_folder_where_one_stands(tmp_path: Path) -> None:
+    """`servemark import "$UNSET"` takes nothing in."""
+    with pytest.raises(ServemarkError):
+        list(find("", tmp_path, io.BytesIO()))

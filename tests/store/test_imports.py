@@ -365,3 +365,54 @@ def test_two_importers_a_reader_and_a_run_at_once(tmp_path: Path) -> None:
         assert process.communicate(timeout=60)[0].endswith("done\n")
         assert process.returncode == 0
     assert sound(tmp_path) == 24
+
+
+def test_lost_bytes_come_back_with_the_file(store: Store, intake: Intake) -> None:
+    """What `raw_missing` advises works: the same file again puts its bytes back."""
+    report = put(store, intake, line(4, "r1"))
+    intake.raw.path(report.sha256).unlink()
+    again = put(store, intake, line(4, "r1"))
+    assert again.kept is not None
+    assert again.kept.outcome == "same"
+    assert intake.raw.check(report.sha256) == "ok"
+
+
+def test_a_backup_that_lost_rows_or_bytes_is_refused(store: Store, intake: Intake, tmp_path: Path) -> None:
+    """The counts of its end line are compared, and every file must come with its bytes."""
+    put(store, intake, line(4, "r1") + line(8, "r1"), "1")
+    lines = "".join(write_backup(store, intake.raw)).splitlines(keepends=True)
+    rows = [number for number, each in enumerate(lines) if each.startswith('{"row"')]
+    fewer = lines[: rows[0]] + lines[rows[1] :]
+    bare = [each for each in lines if not each.startswith('{"raw"')]
+    for name, bad in (("a", fewer), ("b", bare)):
+        raw = RawFiles(tmp_path / name / "raw")
+        with Store.open(tmp_path / name / "store.sqlite") as other:
+            with pytest.raises(ServemarkError) as caught:
+                restore(other, raw, lambda bad=bad: io.BytesIO("".join(bad).encode()), "x")  # type: ignore[misc]
+            assert caught.value.key == "store.backup_damaged"
+            assert other.query("SELECT count(*) FROM import_source") == [(0,)]
+
+
+def test_a_name_that_is_no_text_is_kept_readable(store: Store, intake: Intake) -> None:
+    """A file name need not be UTF-8, and one such name does not stop an import."""
+    put(store, intake, line(4, "r1"), "half\udcff.jsonl")
+    assert store.query("SELECT name FROM import_source") == [("half\\xff.jsonl",)]
+
+
+def test_order_of_a_point_is_no_content(store: Store, intake: Intake) -> None:
+    """The same point listed in another order, as a backup brings it, has the same content."""
+    put(store, intake, line(4, "r1"))
+    (held,) = load_points(store, PointFilter())
+    turned = replace(held.point(), figures=dict(reversed(held.point().figures.items())))
+    assert list(turned.figures) != list(held.point().figures)
+    assert Encoder().encode(turned) == Encoder().encode(held.point())
+
+
+def test_a_damaged_row_is_told(store: Store, intake: Intake) -> None:
+    """Flipped bytes in packed columns are an error of the store with its place, no traceback."""
+    put(store, intake, line(4, "r1"))
+    with store.writing():
+        store.connection.execute("UPDATE figure_shape SET shape = x'789c00'")
+    with pytest.raises(ServemarkError) as caught:
+        next(iter(load_points(store, PointFilter()))).point()
+    assert caught.value.key == "store.damaged"

@@ -93,7 +93,7 @@ def restore(store: Store, raw: RawFiles, opened: Opened, name: str) -> dict[str,
         _restore_raw(raw, opened, name)
         with store.writing():
             touch(store.connection)
-            tally = _restore_rows(store, opened, name)
+            tally = _restore_rows(store, raw, opened, name)
             settle(store.connection)
         return tally
     except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
@@ -150,9 +150,10 @@ class _Parts(io.RawIOBase):
         return count
 
 
-def _restore_rows(store: Store, opened: Opened, name: str) -> dict[str, int]:
+def _restore_rows(store: Store, raw: RawFiles, opened: Opened, name: str) -> dict[str, int]:
     tally = {"added": 0, "same": 0, "rows": 0}
     encoder, number, chunk = Encoder(), None, list[Staged]()
+    seen = {"sources": 0, "rows": 0}
     with opened() as stream:
         for line in _lines(stream, name):
             if "source" in line or "end" in line:
@@ -160,12 +161,20 @@ def _restore_rows(store: Store, opened: Opened, name: str) -> dict[str, int]:
                     put_rows(store.connection, number, chunk)
                     chunk = []
                 if "source" not in line:
+                    if "raw" not in line and line["end"] != seen:
+                        raise ValueError(f"{seen} are here, but its end line says {line['end']}")
                     continue
+                seen["sources"] += 1
                 source = msgspec.convert(line["source"], SourceFile)
+                if not raw.has(source.sha256):
+                    raise ValueError(f"the bytes of {source.sha256} are missing")
                 here = store.query("SELECT 1 FROM import_source WHERE sha256 = ?", (source.sha256,))
                 number = None if here else put_source(store.connection, source, None)
                 tally["same" if here else "added"] += 1
-            elif "row" in line and number is not None:
+            elif "row" in line:
+                seen["rows"] += 1
+                if number is None:
+                    continue
                 chunk.append(_staged(line["row"], encoder))
                 tally["rows"] += 1
                 if len(chunk) >= _CHUNK:

@@ -6,10 +6,12 @@ anything of it is read; its members never touch the disk under their own names.
 
 from __future__ import annotations
 
+import lzma
 import os
 import stat
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -26,6 +28,8 @@ MAX_UNPACKED_BYTES = 16 * 2**30
 MAX_RATIO = 200
 """Unpacked over packed bytes of a zip member above RATIO_FROM; JSON of results stays below 60."""
 RATIO_FROM = 2**24
+_DAMAGE = (zipfile.BadZipFile, RuntimeError, ValueError, EOFError, zlib.error, lzma.LZMAError)
+"""What reading a damaged member raises, beside OSError."""
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
 
@@ -58,6 +62,8 @@ def find(argument: str, spool: Path, stdin: BinaryIO) -> Iterator[Found | Refuse
         yield from _from_stdin(spool, stdin)
         return
     path = Path(argument)
+    if not argument:  # an unset variable of a shell, not the folder where it stands
+        raise input_error("store.import.not_a_file", path="''")
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:
@@ -77,8 +83,8 @@ def _refused(name: str, key: str, **values: object) -> Refused:
     )
 
 
-def _file(path: Path) -> Iterator[Found | Refused]:
-    """One regular file, or what is in it."""
+def _file(path: Path, listed: Mapping[str, Path] | None = None) -> Iterator[Found | Refused]:
+    """One regular file, or what is in it; `listed` are the files of its folder where they are known."""
     try:
         with path.open("rb") as stream:
             head = stream.read(4)
@@ -91,25 +97,30 @@ def _file(path: Path) -> Iterator[Found | Refused]:
     elif head in _ZIP:
         yield from _zip(str(path), lambda: path.open("rb"))
     else:
-        beside = _Beside({each.name: each for each in _regular(path.parent) if each != path})
+        beside = _Beside(
+            {each.name: each for each in _regular(path.parent)} if listed is None else listed, path.name
+        )
         yield Found(str(path), size, lambda: path.open("rb"), beside)
 
 
 class _Beside(Mapping[str, Found]):
     """Files of a folder, looked at only when somebody asks for one."""
 
-    def __init__(self, paths: Mapping[str, Path]) -> None:
+    def __init__(self, paths: Mapping[str, Path], without: str = "") -> None:
         self._paths = paths
+        self._without = without
 
     def __getitem__(self, name: str) -> Found:
+        if name == self._without:
+            raise KeyError(name)
         path = self._paths[name]
         return Found(str(path), path.stat().st_size, lambda: path.open("rb"))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._paths)
+        return (name for name in self._paths if name != self._without)
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self._paths) - (self._without in self._paths)
 
 
 def _regular(folder: Path) -> list[Path]:
@@ -130,6 +141,7 @@ def _folder(root: Path) -> Iterator[Found | Refused]:
             yield from _run_folder(folder)
             continue
         folders[:] = sorted(each for each in folders if not each.startswith("."))
+        listed = {each.name: each for each in _regular(folder)}  # once, not for every file of the folder
         for name in [*folders, *sorted(names)]:
             path = folder / name
             if path.is_symlink():
@@ -137,7 +149,7 @@ def _folder(root: Path) -> Iterator[Found | Refused]:
             elif name in folders or name.startswith("."):
                 continue
             elif path.is_file():
-                yield from _file(path)
+                yield from _file(path, listed)
             else:
                 yield _refused(str(path), "not_a_file")
 
@@ -193,10 +205,15 @@ def _members(name: str, good: dict[str, Found]) -> Iterator[Found | Refused]:
         for one, found in inside.items():
             if folder in runs and one != RESULT_NAME:
                 continue
-            with found.open() as stream:
-                if stream.read(4) in _ZIP:
-                    yield _refused(found.name, "nested_zip")
-                    continue
+            try:
+                with found.open() as stream:
+                    head = stream.read(4)
+            except OSError as error:
+                yield _refused(found.name, "unreadable", reason=error.strerror or str(error))
+                continue
+            if head in _ZIP:
+                yield _refused(found.name, "nested_zip")
+                continue
             beside = {other: each for other, each in inside.items() if other != one}
             yield Found(found.name, found.size, found.open, beside)
 
@@ -224,7 +241,7 @@ def _opener(again: Callable[[], BinaryIO], member: str) -> Callable[[], BinaryIO
             inner = archive.open(member)
         except BaseException as error:  # an open handle must not outlive the failure
             stream.close()
-            if isinstance(error, (zipfile.BadZipFile, RuntimeError, ValueError, EOFError)):
+            if isinstance(error, _DAMAGE):
                 raise OSError(str(error)) from error
             raise
         return cast("BinaryIO", _Closing(inner, (archive, stream)))
@@ -242,8 +259,18 @@ class _Closing:
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        try:
+            return self._inner.read(size)
+        except _DAMAGE as error:
+            raise OSError(str(error)) from error
+
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._inner)
+        try:
+            yield from self._inner
+        except _DAMAGE as error:
+            raise OSError(str(error)) from error
 
     def __enter__(self) -> _Closing:
         return self

@@ -76,16 +76,17 @@ def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
     except (OSError, EOFError, zlib.error) as error:
         return FileReport(found.name, "", "", None, damaged(found.name, error))
     known = find_source(store, sha256) if store is not None else None
-    if known is not None and known.importer and not _otherwise(intake, known):
-        return FileReport(found.name, sha256, known.importer, _same(store, known, intake))
-    if store is not None and not intake.raw.has(sha256):
+    if store is not None and not intake.raw.has(sha256):  # also where it was here and its bytes were lost
         with found.open() as stream:
             kept_sha, _ = intake.raw.keep(stream)
         if kept_sha != sha256:
             changed = input_error("store.import.changing", path=found.name)
             return FileReport(found.name, "", "", None, changed)
+    if known is not None and known.importer and not _otherwise(intake, known):
+        return FileReport(found.name, sha256, known.importer, _same(store, known, intake))
     beside = _Used(found.beside)
-    source = SourceFile(sha256, found.name, size, "", 0, dict(intake.hints))
+    name = found.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    source = SourceFile(sha256, name, size, "", 0, dict(intake.hints))
     opened: Callable[[], BinaryIO] = found.open if store is None else lambda: intake.raw.opened(sha256)
     given = _given(found, opened, intake.hints, beside)
     report = _map(store, intake, source, given, beside, again=known is not None)

@@ -12,13 +12,15 @@ import math
 import struct
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
 from servemark.base.canonical import content_hash
+from servemark.base.errors import Layer, ServemarkError
 from servemark.results.point import (
     ID_LENGTH,
     Eval,
@@ -101,7 +103,7 @@ class Encoder:
         self._facets: dict[bytes, tuple[str, str, str, str, str]] = {}
         self._shapes: dict[Shape, tuple[str, bytes]] = {}
         self._json = msgspec.json.Encoder(order="sorted")
-        self._plain = msgspec.json.Encoder()
+        self._plain = msgspec.json.Encoder(order="deterministic")
         self._packers: dict[int, struct.Struct] = {}
 
     def encode(self, point: Point) -> Encoded:
@@ -168,6 +170,8 @@ class Encoder:
         return identity.point_key, identity.config_key, config
 
     def _figures(self, found: dict[str, Figure]) -> tuple[Shape, bytes, bytes]:
+        # In one order, so that a point has the same content however its figures were listed.
+        found = dict(sorted(found.items()))
         some = found.values()
         shape = tuple([(name, each.definition, each.at, each.how) for name, each in found.items()])
         packer = self._packers.get(len(shape))
@@ -256,27 +260,50 @@ def encode_shape(shape: Shape) -> tuple[str, bytes]:
     return hashlib.sha256(text).hexdigest(), zlib.compress(text, 6)
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _whole(decode: Callable[P, T]) -> Callable[P, T]:
+    """The same, where bytes that a damaged store holds are its damage, not a fault of this program."""
+
+    @wraps(decode)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return decode(*args, **kwargs)
+        except (zlib.error, msgspec.MsgspecError, struct.error, ValueError) as error:
+            reason = str(error)[:200]
+            raise ServemarkError("store.damaged", Layer.STORE, path="store.sqlite", reason=reason) from error
+
+    return checked
+
+
+@_whole
 def decode_shape(data: bytes) -> Shape:
     """A shape from its column."""
     return msgspec.json.decode(zlib.decompress(data), type=Shape)
 
 
+@_whole
 def decode_identity(data: bytes, concurrency: int | None) -> PointIdentity:
     """The identity of a point: its configuration's column, and its concurrency."""
     config = msgspec.json.decode(zlib.decompress(data), type=PointIdentity)
     return replace(config, concurrency=concurrency)
 
 
+@_whole
 def decode_values(figures: bytes) -> Sequence[float]:
     """The numbers of a point's figures, in the order of its shape."""
     return struct.unpack(f"<{len(figures) // 8}d", figures)
 
 
+@_whole
 def has_evals(rest: bytes) -> bool:
     """Whether a point's rest holds accuracy results."""
     return b'"evals":' in (rest if rest.startswith(b"{") else zlib.decompress(rest))
 
 
+@_whole
 def decode_point(
     identity: PointIdentity,
     shape: Shape,

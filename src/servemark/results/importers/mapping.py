@@ -56,7 +56,7 @@ def number(value: object, at: str) -> float | None:
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RowError("results.import_not_a_number", field=at, value=str(value)[:60])
-    if not math.isfinite(value) or value > MAX_NUMBER:
+    if value > MAX_NUMBER or not math.isfinite(value):
         raise RowError("results.import_not_finite", field=at, value=str(value)[:60])
     if value < 0:
         raise RowError("results.import_negative", field=at, value=str(value)[:60])
