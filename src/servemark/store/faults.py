@@ -42,7 +42,9 @@ def translate(error: sqlite3.Error, path: Path) -> ServemarkError:
     if key is None:
         known_damage = any(word in str(error) for word in _DAMAGE_WORDS)
         key = "damaged" if known_damage else "cannot_open"
-        if primary == sqlite3.SQLITE_IOERR:  # what the operating system says when it has no room for WAL's index
+        if (
+            primary == sqlite3.SQLITE_IOERR
+        ):  # what the operating system says when it has no room for WAL's index
             key = "disk_full" if _no_room(path) else "io_failed"
     return fault(path, key, reason=str(error), seconds=f"{BUSY_TIMEOUT_S:g}")
 
