@@ -248,3 +248,11 @@ def test_stdin_of_a_process(home: Path, file: Path) -> None:
     assert done.returncode == 1
     assert json.loads(done.stdout)["rows"] == {"unmapped": 1}
     shutil.rmtree(home)
+
+
+def test_a_hint_that_no_importer_takes_is_refused(
+    file: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slip of the pen must not be ignored without a word."""
+    assert run_cli(["import", str(file), "--set", "hardwear=h200"]) == 2
+    assert "hardwear" in capsys.readouterr().err and not home.exists()

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from servemark.store.intake import FileReport, Intake
 
 
+HINTS = (
+    "attempt", "dataset", "date", "dram_bytes", "engine", "engine_version", "gpus", "hardware", "image",
+    "isl", "model", "offload", "osl", "precision", "recipe_fingerprint", "run", "scenario",
+)  # fmt: skip
+"""What a user may say that a file does not; each importer takes those that it lacks."""
+
+
 @click.command("import", cls=Verb)
 @click.argument("files", nargs=-1)
 @click.option("--set", "said", multiple=True, metavar="KEY=VALUE", help="cli.import.option.set")
@@ -74,7 +81,9 @@ def _intake(where: Home, said: tuple[str, ...], format_id: str | None) -> Intake
         key, equals, value = each.partition("=")
         if not equals or not key.strip():
             raise input_error("cli.import.bad_set", given=each)
-        hints[key.strip()] = value
+        if key.strip() not in HINTS:
+            raise input_error("cli.import.unknown_set", name=key.strip()[:60], known=", ".join(HINTS))
+        hints[key.strip()] = value.strip()
     return Intake(RawFiles(where.raw), known, judge_all, gates_version(), hints, format_id)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +16,8 @@ from servemark.base.printable import printable
 from servemark.cli.import_view import reason_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from servemark.results.gates.base import GateFinding
     from servemark.results.point import Figure
     from servemark.store.database import Store
@@ -54,7 +56,8 @@ def show_point(  # noqa: PLR0911 - one return an answer
         findings = findings_of(store, one.id)
         if metric is None:
             return _whole(one, len(found), source, findings, as_json)
-        figure = one.point().figures.get(metric)
+        figures = one.point().figures
+        figure = figures.get(metric) or _derived(figures, metric)
         if figure is None:
             return _absent(one, metric, as_json)
         if not why:
@@ -65,6 +68,23 @@ def show_point(  # noqa: PLR0911 - one return an answer
             )
             return 0
         return _why(store, home, Asked(one, metric, figure, source, findings), as_json=as_json)
+
+
+def _derived(figures: Mapping[str, Figure], metric: str) -> Figure | None:
+    """A rate whose percentile is one over the latency's: what q % of requests reach or beat. Never taken as stated."""
+    from servemark.metrics.registry import METRICS, PERCENTILE_STATISTICS  # noqa: PLC0415
+
+    name, _, statistic = metric.partition(".")
+    known = METRICS.get(name)
+    if known is None or known.inverse_of is None or statistic not in PERCENTILE_STATISTICS:
+        return None
+    address = f"{known.inverse_of}.{statistic}"
+    latency = figures.get(address)
+    if latency is None or latency.value <= 0:
+        return None
+    how = f"1 / {address} ({latency.value:g} s)" + (f"; {latency.how}" if latency.how else "")
+    stated = latency.value if latency.stated is None else latency.stated
+    return replace(latency, value=1 / latency.value, stated=stated, how=how)
 
 
 def _unit(metric: str) -> str:

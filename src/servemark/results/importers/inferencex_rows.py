@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
@@ -338,7 +339,7 @@ def execution(row: Mapping[str, object], hints: Mapping[str, str], name: str) ->
 
 @lru_cache(maxsize=1024)
 def _execution(url: object, started: object, run: str | None, attempt: str | None, name: str) -> Execution:
-    begun = started[:40] if isinstance(started, str) else None
+    begun = started[:40] if isinstance(started, str) and _is_time(started) else None
     link = url if isinstance(url, str) else None
     found = _RUN.search(link) if link else None
     if found is not None:
@@ -349,6 +350,15 @@ def _execution(url: object, started: object, run: str | None, attempt: str | Non
         in_name = _ATTEMPT.search(file.lower())
         number = int(in_name.group(1)) if in_name else 1
     return Execution(run or folder.rpartition("/")[2] or "unstated", max(1, number), begun, None, link)
+
+
+def _is_time(text: str) -> bool:
+    """A date or a moment in ISO 8601; anything else would stand in a false order."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _attempt(text: str) -> int | None:

@@ -54,7 +54,7 @@ def decode_row(raw: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RowError("results.import_bad_row", problem=str(error)[:200]) from error
     except RecursionError as error:
-        raise RowError("results.import_too_deep") from error
+        raise RowError("results.import_bad_row", problem="nested too deeply") from error
     metrics = row.get("metrics")
     commas = raw.count(b",")
     if commas != len(row) - 1 + (len(metrics) - 1 if metrics.__class__ is dict else 0):
