@@ -256,3 +256,12 @@ def test_a_hint_that_no_importer_takes_is_refused(
     """A slip of the pen must not be ignored without a word."""
     assert run_cli(["import", str(file), "--set", "hardwear=h200"]) == 2
     assert "hardwear" in capsys.readouterr().err and not home.exists()
+
+
+def test_a_store_that_cannot_be_read_is_no_success(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`runs` lists the folders all the same, says what is wrong, and ends with 1; as JSON too."""
+    home.mkdir()
+    (home / "store.sqlite").write_bytes(b"no database at all, but long enough to be looked at" * 40)
+    for more in ((), ("--json",)):
+        assert run_cli(["runs", *more]) == 1
+        assert "store.sqlite" in capsys.readouterr().err

@@ -34,7 +34,9 @@ def runs(state: str | None, limit: int, source: str | None, home: str | None, as
     where = Home.resolve(home)
     mine = source in (None, OWN)
     found = [info for info in list_runs(where.runs) if mine and (state is None or info.state == state)]
-    imported = _imported(where, source, limit) if state is None else []
+    listed = _imported(where, source, limit) if state is None else []
+    code = 1 if listed is None else 0  # what could not be read was said; the folders are listed all the same
+    imported = listed or []
     here = {
         info.run_id.rpartition("-")[0] for info in found
     }  # a run of ours is in its folder and in the store
@@ -44,22 +46,23 @@ def runs(state: str | None, limit: int, source: str | None, home: str | None, as
             click.echo(json.dumps(run_json(info), ensure_ascii=False))
         for one in imported:
             click.echo(json.dumps(asdict(one), ensure_ascii=False))
-        return 0
+        return code
     if imported:
         print_imported(imported)
     if not found and (imported or not mine):
         if not imported:
             click.echo(text("cli.runs.none_of", None, source=source))
-        return 0
+        return code
     if not found:
         click.echo(text("cli.runs.none", None, home=where.root))
-        return 0
+        return code
     print_runs(found, limit)
-    return 0
+    return code
 
 
-def _imported(where: Home, source: str | None, limit: int) -> list[ImportedRun]:
-    """Runs of other tools, and of other machines' servemark, from the store; none without a store."""
+def _imported(where: Home, source: str | None, limit: int) -> list[ImportedRun] | None:
+    """Runs of other tools, and of other machines' servemark, from the store; none without a store, None for a store that
+    cannot be read, which is said."""
     if not where.store.exists():
         return []
     from servemark.base.errors import ServemarkError  # noqa: PLC0415
@@ -70,6 +73,7 @@ def _imported(where: Home, source: str | None, limit: int) -> list[ImportedRun]:
         with Store.open(where.store, read_only=True) as store:
             return imported_runs(store, source, limit)
     except ServemarkError as error:  # the folders are the truth: a store that fails does not hide them
-        if error.key != "store.older_schema":
-            click.echo(error.what(), err=True)
-        return []
+        if error.key == "store.older_schema":
+            return []
+        click.echo(error.what(), err=True)
+        return None
