@@ -173,5 +173,7 @@ def test_a_gate_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert "(closed_loop)" in said and "tolerance:" in said
     assert run_cli(["explain", "closed_loop", "--lang", "zh"]) == 0
     assert "容差" in capsys.readouterr().out
-    assert run_cli(["explain", "closed_loop", "--json"]) == 0
+    assert (
+        run_cli(["explain", "closed_loop", "--json", "--lang", "en"]) == 0
+    )  # the language stays with the process
     assert json.loads(capsys.readouterr().out)["id"] == "closed_loop"
