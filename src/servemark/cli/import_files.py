@@ -18,13 +18,6 @@ if TYPE_CHECKING:
     from servemark.store.intake import FileReport, Intake
 
 
-HINTS = (
-    "attempt", "dataset", "date", "dram_bytes", "engine", "engine_version", "gpus", "hardware", "image",
-    "isl", "model", "offload", "osl", "precision", "recipe_fingerprint", "run", "scenario",
-)  # fmt: skip
-"""What a user may say that a file does not; each importer takes those that it lacks."""
-
-
 @click.command("import", cls=Verb)
 @click.argument("files", nargs=-1)
 @click.option("--set", "said", multiple=True, metavar="KEY=VALUE", help="cli.import.option.set")
@@ -67,6 +60,7 @@ def import_files(  # noqa: PLR0917 - click names them
 def _intake(where: Home, said: tuple[str, ...], format_id: str | None) -> Intake:
     from servemark.base.errors import input_error  # noqa: PLC0415
     from servemark.results.gates.registry import gates_version, judge_all  # noqa: PLC0415
+    from servemark.results.importers.base import HINTS  # noqa: PLC0415
     from servemark.results.importers.points_file import POINTS_FILE  # noqa: PLC0415
     from servemark.results.importers.registry import importers  # noqa: PLC0415
     from servemark.store.intake import Intake  # noqa: PLC0415

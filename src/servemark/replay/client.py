@@ -31,15 +31,15 @@ from servemark.replay.target import (
     read_api_key,
     request_head,
     request_ids,
+    secrets_of,
     split_url,
+    without_secrets,
 )
 
 __all__ = ["ChatRequest", "Client", "Target", "run"]
 
 T = TypeVar("T")
 _SERVERS_WORDS: Final = ("error_detail", "text", "served_model", "finish_reason")
-_SECRET_CHARACTERS: Final = 8
-"""Header values shorter than this are too common to be struck out of texts."""
 
 
 @dataclass(slots=True)
@@ -87,11 +87,7 @@ class Client:
         self._next_endpoint = 0
         self._homes: dict[str, _Endpoint] = {}
         self._tls = tls_context(target) if any(address.tls for address in addresses) else None
-        hidden = [key or "", *target.headers.values()]
-        hidden += [word for value in target.headers.values() for word in value.split()]
-        self._secrets = sorted({h for h in hidden if len(h) >= _SECRET_CHARACTERS}, key=len, reverse=True)
-        if key and key not in self._secrets:
-            self._secrets.append(key)
+        self._secrets = secrets_of(target)
         self._no_retries = asyncio.Event()
         self.in_flight = 0
         """Requests whose bytes were handed to a socket and that have not ended."""
@@ -268,11 +264,10 @@ class Client:
         record.end_s = self.now_s()
 
     def _strike_out(self, record: RequestRecord) -> None:
-        for secret in self._secrets:
-            for name in _SERVERS_WORDS:
-                said = getattr(record, name)
-                if said and secret in said:
-                    setattr(record, name, said.replace(secret, "***"))
+        for name in _SERVERS_WORDS:
+            said = getattr(record, name)
+            if said:
+                setattr(record, name, without_secrets(said, self._secrets))
 
 
 def tls_context(target: Target) -> ssl.SSLContext:

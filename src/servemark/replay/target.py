@@ -193,6 +193,27 @@ def split_url(base_url: str) -> Address:
     return Address(host, port or (443 if tls else 80), authority, prefix, tls)
 
 
+SECRET_CHARACTERS = 8
+"""Shorter words of a header are too common to be struck out of what a server says; the key is, however short."""
+
+
+def secrets_of(target: Target) -> tuple[str, ...]:
+    """What must not be repeated: the API key, values of extra headers and their words, the longest first. Raises as
+    `read_api_key`."""
+    key = read_api_key(target)
+    hidden = {key or "", *target.headers.values()}
+    hidden |= {word for value in target.headers.values() for word in value.split()}
+    found = {each for each in hidden if len(each) >= SECRET_CHARACTERS} | ({key} if key else set())
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+def without_secrets(text: str, secrets: Sequence[str]) -> str:
+    """The text with each of them struck out."""
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
 def read_api_key(target: Target) -> str | None:
     """The key out of the environment. Raises ServemarkError (layer input) when it is asked for and not
     usable."""

@@ -22,7 +22,7 @@ from servemark.launch.engines.prometheus import parse_prometheus
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.launch.engines.readers import WORDS, total
 from servemark.replay.client import tls_context
-from servemark.replay.target import Target, read_api_key, split_url
+from servemark.replay.target import Target, read_api_key, secrets_of, split_url, without_secrets
 from servemark.traces.text import Tokenize
 from servemark.traces.tokenizers import Engine, server_tokenizer
 
@@ -30,7 +30,6 @@ MAX_REPLY_BYTES = 8 << 20
 CONNECT_S = 10.0
 TOKENIZE_S = 10.0
 GRACE_S = 0.5
-SECRET_CHARACTERS = 6
 _TOKENIZE_FORMS: tuple[Engine, ...] = ("llamacpp", "vllm")
 _PROBE = " the river and the bridge"
 
@@ -46,6 +45,7 @@ class Server:
     root: str
     headers: dict[str, str]
     tls: ssl.SSLContext | None
+    secrets: tuple[str, ...] = ()
     mute: list[str] = field(default_factory=list)
     """Questions that it let time out: after one, no other is asked, so that waits do not add up."""
 
@@ -57,7 +57,8 @@ class Server:
         key = read_api_key(target)
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
-        return cls(root, headers, tls_context(target) if root.startswith("https:") else None)
+        tls = tls_context(target) if root.startswith("https:") else None
+        return cls(root, headers, tls, secrets_of(target))
 
     def ask(self, path: str, body: object | None = None, timeout_s: float = 5.0) -> bytes:
         """GET, or POST `body` as JSON. Raises NoAnswerError for everything but a complete 200, and at once for a
@@ -100,23 +101,11 @@ class Server:
         except (OSError, ValueError, http.client.HTTPException) as error:
             if isinstance(getattr(error, "reason", error), TimeoutError):
                 self.mute.append(path)
-            said = self._without_secrets(f"{type(error).__name__}: {error}")
+            said = without_secrets(f"{type(error).__name__}: {error}", self.secrets)
             raise NoAnswerError(one_line(said)[:200]) from None
         if len(read) > MAX_REPLY_BYTES:
             raise NoAnswerError("reply is too long")
         return read
-
-    def _without_secrets(self, said: str) -> str:
-        """A server may repeat what it was sent."""
-        secrets = {
-            secret
-            for name, value in self.headers.items()
-            for secret in (value, *value.split()[1:])
-            if name == "Authorization" or (name != "Accept-Encoding" and len(secret) >= SECRET_CHARACTERS)
-        }
-        for secret in sorted(secrets - {""}, key=len, reverse=True):
-            said = said.replace(secret, "***")
-        return said
 
     def ask_json(self, path: str, body: object | None = None, timeout_s: float = 5.0) -> object:
         """The same, decoded."""
@@ -132,7 +121,7 @@ class Server:
         if not isinstance(data, list):
             raise NoAnswerError("/v1/models has no list of models")
         listed = [each["id"] for each in data if isinstance(each, dict) and isinstance(each.get("id"), str)]
-        return [name for name in listed if self._without_secrets(name) == name and _encodes(name)]
+        return [name for name in listed if without_secrets(name, self.secrets) == name and _encodes(name)]
 
     def only_model(self) -> str:
         """The one model that it serves. Raises ServemarkError when it does not answer, or serves several."""

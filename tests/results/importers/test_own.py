@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from servemark.base.errors import ServemarkError
-from servemark.results.importers import inferencex, own
+from servemark.results.importers import base, inferencex, own
 from servemark.results.importers.base import surest
 from servemark.results.importers.registry import MODULES, importer_of, importers
 from servemark.results.importers.registry_tools import TOOLS
@@ -122,3 +123,11 @@ def test_each_file_has_one_importer(folders: list[Path]) -> None:
     assert inferencex.detect(ours) == 0
     assert len({one.id for one in importers()}) == len(importers()) == len(MODULES) + len(TOOLS)
     assert importer_of("inferencex") is inferencex.IMPORTER and importer_of("nobody") is None
+
+
+def test_every_hint_that_an_importer_reads_may_be_given() -> None:
+    """`--set` refuses what is not listed: a hint that an importer asks for and that is not there could never come."""
+    pattern = re.compile(r"""(?:hints?(?:\.get)?[(\[]|hint_number\(hints, )"([a-z_]+)\"""")
+    files = Path(base.__file__).parent.glob("*.py")
+    read = {name for path in files for name in pattern.findall(path.read_text(encoding="utf-8"))}
+    assert {"hardware", "gpus", "run"} <= read <= set(base.HINTS)

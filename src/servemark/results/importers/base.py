@@ -11,6 +11,12 @@ from servemark.results.point import Mapped
 HEAD_BYTES = 256 * 1024
 """As much of a file's beginning as a detector may look at."""
 
+HINTS = (
+    "attempt", "dataset", "date", "dram_bytes", "engine", "engine_version", "gpus", "hardware", "image",
+    "isl", "model", "offload", "osl", "precision", "recipe_fingerprint", "run", "scenario",
+)  # fmt: skip
+"""What a user may say that a file does not; each importer takes those that it lacks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
