@@ -121,3 +121,18 @@ def test_ids_of_a_whole_file_are_not_walked_session_by_session(local: bool) -> N
     workload = Workload("w", "w", tuple(made))
     assert walkable(made[0].turns) is None
     assert theoretical_hit(workload) == TheoreticalHit(0.5, None, 20, 40)
+
+
+def test_a_system_block_that_nothing_follows_is_the_users() -> None:
+    """Blocks of 1.6 tokens, one of the system's. The second prompt has two ids as the first, and ends after 2 tokens:
+    its second block has none (it begins at 2), so its first is a user's message, which no earlier prompt began
+    with."""
+    rule = BlockRule("weka/s", 4, 0.4)
+    packed = PackedStream(rule, "main", 1)
+    packed.add((), [0, 0], 8, None)
+    packed.add([0, 0], [0, 0], 5, None)
+    assert [[m.role for m in BlockPrompt(packed, n)] for n in (0, 1)] == [["system", "user"], ["user"]]
+    workload = Workload(
+        "w", "w", (Session("s", turns(packed), (SubAgent("a", (), 0),)),), {"block_tokens": 4}
+    )
+    assert theoretical_hit(workload) == theoretical_hit(as_segments(workload)) == TheoreticalHit(0, 0, 0, 5)

@@ -141,8 +141,8 @@ class StreamWalk:
         before, messages = self._spans, self._messages
         same = _equal_front(before, spans) if len(messages) == len(before) else 0
         same = max(0, min(same, len(before) - 1, len(spans) - 1))  # the last one may have been or be another
-        while same and spans[same - 1][1] > min(used, self._used):
-            same -= 1
+        while same and (spans[same - 1][1] >= used or spans[same - 1][1] > self._used):
+            same -= 1  # one that nothing follows is the last, and a last one of the system's is the user's
         old = messages[same:]
         del messages[same:], self._around[same:]
         start = messages[-1][2] if messages else 0
