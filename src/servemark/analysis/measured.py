@@ -1,0 +1,148 @@
+"""A measured point as analysis sees it: who it is, where it came from, its figures, and what gates said of it.
+
+Made of the store's points or of a file that nobody imported (an overlay); everything that compares, draws or sums up
+reads these and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from servemark.base.canonical import content_hash
+from servemark.metrics.address import Address
+from servemark.metrics.figures import FigureReading, figure_value, read_figure
+from servemark.results.gates.base import GateFinding
+from servemark.results.point import ID_LENGTH, Eval, Point, PointIdentity
+from servemark.store.point_codec import scenario_name
+from servemark.store.points import StoredPoint
+
+FILE_PREFIX = 16
+"""Letters of a file's SHA-256 in a `ref`: enough to tell a store's files apart, short enough for an address bar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One point of one run. `ref` (`FILE:ORDINAL`) names it in any store that has the file; `point_key` names the
+    configuration at its load, which many runs may have measured. `scenario` is the store's word for it
+    (`fixed-seq-len:1024/1024`). Figures are stated ones, in base units, by address."""
+
+    ref: str
+    point_key: str
+    line_key: str
+    config_key: str
+    series_key: str
+    identity: PointIdentity
+    scenario: str
+    source: str
+    run: str
+    attempt: int
+    at_utc: str
+    """When it began, ISO 8601 or a date alone; empty where nobody says."""
+    status: str
+    verdict: str
+    figures: Mapping[str, float]
+    gpus_deployed: int | None
+    evals: tuple[Eval, ...] = ()
+    requests_ok: int | None = None
+    requests_error: int | None = None
+    current: bool = True
+    latest: bool = True
+    findings: tuple[GateFinding, ...] = ()
+    """What gates found fault with; empty where they were not asked for."""
+    url: str | None = None
+    official: bool = True
+    """False for an overlay: never on an official front, never without its mark."""
+    stored_id: int | None = None
+
+    @property
+    def concurrency(self) -> int | None:
+        """None for an open loop."""
+        return self.identity.concurrency
+
+    def reading(self, address: Address | str) -> FigureReading:
+        """A figure with its making, or the reason why it is absent."""
+        return read_figure(self.figures, address, self.gpus_deployed)
+
+    def value(self, address: Address | str) -> float | None:
+        """A figure; None when absent."""
+        return figure_value(self.figures, address, self.gpus_deployed)
+
+
+def series_key(identity: PointIdentity) -> str:
+    """The same arm at the same load through time: all but image, versions, revision and the recipe's content."""
+    lasting = replace(identity, image=None, engine_version=None, model_revision=None, recipe_fingerprint=None)
+    return content_hash(lasting.canonical(), ID_LENGTH)
+
+
+def of_stored(stored: StoredPoint, findings: Iterable[GateFinding] = ()) -> Measured:
+    """A point of the store."""
+    point = stored.point()
+    return _of(
+        point,
+        ref=f"{stored.file[:FILE_PREFIX]}:{stored.ordinal}",
+        verdict=stored.verdict,
+        at_utc=stored.at_utc,
+        findings=tuple(findings),
+        keys=(stored.point_key, stored.line_key, stored.config_key),
+        current=bool(stored.current),
+        latest=bool(stored.latest),
+        stored_id=stored.id,
+    )
+
+
+def of_point(
+    point: Point, ref: str, verdict: str, findings: Iterable[GateFinding] = (), *, official: bool = False
+) -> Measured:
+    """A point that no store has, as read from a file."""
+    identity = point.identity
+    return _of(
+        point,
+        ref=ref,
+        verdict=verdict,
+        at_utc=point.execution.started_utc or "",
+        findings=tuple(findings),
+        keys=(identity.point_key, point.line_key, identity.config_key),
+        official=official,
+    )
+
+
+def _of(
+    point: Point,
+    *,
+    ref: str,
+    verdict: str,
+    at_utc: str,
+    findings: tuple[GateFinding, ...],
+    keys: tuple[str, str, str],
+    current: bool = True,
+    latest: bool = True,
+    official: bool = True,
+    stored_id: int | None = None,
+) -> Measured:
+    return Measured(
+        ref=ref,
+        point_key=keys[0],
+        line_key=keys[1],
+        config_key=keys[2],
+        series_key=series_key(point.identity),
+        identity=point.identity,
+        scenario=scenario_name(point.identity),
+        source=point.source,
+        run=point.execution.run,
+        attempt=point.execution.attempt,
+        at_utc=at_utc,
+        status=point.status,
+        verdict=verdict,
+        figures={name: figure.value for name, figure in point.figures.items()},
+        gpus_deployed=point.gpus_deployed,
+        evals=point.evals,
+        requests_ok=point.requests.ok,
+        requests_error=point.requests.error,
+        current=current,
+        latest=latest,
+        findings=findings,
+        url=point.execution.url,
+        official=official,
+        stored_id=stored_id,
+    )

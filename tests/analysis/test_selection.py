@@ -1,0 +1,22 @@
+"""Selections in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from servemark.analysis.selection import Selection, parse_selection
+from servemark.base.errors import ServemarkError
+
+
+def test_words_read_back() -> None:
+    words = ["model=a,b", "hardware=h100", "date=2026-05-01..", "all=yes"]
+    chosen = parse_selection(words)
+    assert chosen == Selection(model=("a", "b"), hardware=("h100",), since="2026-05-01", latest=False)
+    assert parse_selection(chosen.words()) == chosen
+    assert parse_selection(["model=a", "model=b", "model=a"]).model == ("a", "b")
+
+
+@pytest.mark.parametrize("word", ["model", "colour=red", "date=2026-5-1", "date=x..", "model=" + "a" * 401])
+def test_what_is_no_selection(word: str) -> None:
+    with pytest.raises(ServemarkError):
+        parse_selection([word])
