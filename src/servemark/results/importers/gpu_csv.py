@@ -42,13 +42,15 @@ class DeviceSamples:
 
 @dataclass(frozen=True, slots=True)
 class GpuSamples:
-    """A whole file. `skipped` counts lines without power or time; `zoned` is False when its clock's zone is not said."""
+    """A whole file. `skipped` counts lines without power or time; `zoned` is False when its clock's zone is not said;
+    `index` leads the number of a GPU on its host to its device, where the file states both."""
 
     devices: dict[str, DeviceSamples]
     samples: int
     skipped: int
     zoned: bool
     power_column: str
+    index: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class _Columns:
     device: int
     power: int
     power_name: str
-    vendor: str
+    index: int
 
 
 def _headings(line: list[str], name: str) -> _Columns:
@@ -81,10 +83,11 @@ def _headings(line: list[str], name: str) -> _Columns:
     place, unit = found[power]
     if unit not in (("W",) if nvidia else (None, "W")):
         raise bad_file("import_power_unit", name, column=power, unit=unit or "—")
-    return _Columns(time[0], device[0], place, power, "nvidia" if nvidia else "amd")
+    index = next((found[key] for key in ("index", "gpu", "gpu_id") if key in found), device)
+    return _Columns(time[0], device[0], place, power, index[0])
 
 
-def _moment(text: str) -> tuple[float, bool] | None:
+def moment_of(text: str) -> tuple[float, bool] | None:
     """Seconds, and whether the zone is known. nvidia-smi: local time `2026/11/30 09:22:04.089`; amd-smi: seconds."""
     try:
         seconds = float(text)
@@ -124,14 +127,16 @@ def read_samples(given: Given) -> GpuSamples:
     lines = _lines(given)
     columns = _headings(next(lines, []), given.name)
     devices: dict[str, DeviceSamples] = {}
+    index: dict[str, str] = {}
     skipped, count, zoned = 0, 0, True
     for line in lines:
         try:
             moment, watts, device = (
-                _moment(line[columns.time].strip()),
+                moment_of(line[columns.time].strip()),
                 line[columns.power],
                 line[columns.device].strip(),
             )
+            number = line[columns.index].strip()
         except IndexError:
             skipped += 1
             continue
@@ -145,6 +150,7 @@ def read_samples(given: Given) -> GpuSamples:
             if len(devices) >= MAX_DEVICES:
                 raise bad_file("import_too_many", given.name, limit=MAX_DEVICES)
             one = devices[device] = DeviceSamples(device)
+            index.setdefault(number, device)
         one.at_s.append(moment[0])
         one.watts.append(power)
         count += 1
@@ -152,10 +158,11 @@ def read_samples(given: Given) -> GpuSamples:
             raise bad_file("import_too_many", given.name, limit=MAX_SAMPLES)
     if not count:
         raise bad_file("import_no_samples", given.name, skipped=skipped)
-    return GpuSamples(devices, count, skipped, zoned, columns.power_name)
+    return GpuSamples(devices, count, skipped, zoned, columns.power_name, index)
 
 
-def _detect(given: Given) -> float:
+def detect(given: Given) -> float:
+    """Sure where the headings are a time and a power."""
     head = given.head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("utf-8", "replace").lower()
     named = {match[1] for text in head.split(",") if (match := _HEADING.fullmatch(text.strip()))}
     if "timestamp" not in named:
@@ -173,4 +180,4 @@ def _read(given: Given) -> Iterator[Mapped]:
     yield Mapped(0, "unmapped", None, None, "results.import_companion", values)
 
 
-IMPORTER = Importer("gpu-csv", VERSION, "GPU metrics CSV", _detect, _read)
+IMPORTER = Importer("gpu-csv", VERSION, "GPU metrics CSV", detect, _read)
