@@ -53,7 +53,28 @@ def show(run: str, metric: str | None, why: bool, home: str | None, as_json: boo
         return 1
     if metric is None:
         return _whole([info.path], as_json)
+    if _on_point_alone(metric):
+        from servemark.cli.point_view import show_point  # noqa: PLC0415
+
+        code = show_point(Home.resolve(home), _row_name(info), metric, why=why, as_json=as_json)
+        if code is not None:
+            return code
     return _why(info, metric, as_json) if why else _figure(info, metric, as_json)
+
+
+def _on_point_alone(metric: str) -> bool:
+    """Whether a figure of a run stands on its point only: what power samples gave."""
+    from servemark.metrics.registry import METRICS, Kind  # noqa: PLC0415
+
+    known = METRICS.get(metric.partition(".")[0])
+    return known is not None and known.kind is Kind.TELEMETRY
+
+
+def _row_name(info: RunInfo) -> str:
+    """The name of the run's point in the store: SHA256:ROW of its result."""
+    from servemark.base.files import sha256_file  # noqa: PLC0415
+
+    return f"{sha256_file(info.path / 'result.json')}:0"
 
 
 def _whole(folders: list[Path], as_json: bool) -> int:

@@ -26,6 +26,8 @@ from servemark.results.serialize import encode_result, write_result
 from servemark.results.summary import Summary
 from servemark.results.summary_file import summarise_file
 from servemark.runs.folder import ALLOCATION, STEPS, RunFolder
+from servemark.runs.gpu_power import NAME as GPU_METRICS
+from servemark.runs.gpu_power import measured_window
 from servemark.runs.host import host_facts, package_versions, versions
 from servemark.runs.manifest import cache_state, declared, run_id, utc_now, workload_facts
 from servemark.store.database import Store
@@ -44,6 +46,7 @@ HASHED = (
     ALLOCATION,
     "requests.jsonl",
     "server_metrics.jsonl",
+    GPU_METRICS,
     "evals.json",
     "logs/engine.log",
 )
@@ -172,7 +175,10 @@ def finish(  # noqa: PLR0917 - all that a row is made from
         finished_utc=utc_now(),
         identity=point.identity.canonical,
         declared=declared(request),
-        observed=observed(identity) | _store(identity, measured) | site.observed,
+        observed=observed(identity)
+        | _store(identity, measured)
+        | site.observed
+        | measured_window(measured.loop, seen, measured.wall_zero),
         workload=workload_facts(request),
         cache_state=cache_state(request),
         asked_model=line_id,
