@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from servemark.base.messages import find_text, text
-from servemark.base.printable import printable
+from servemark.base.printable import one_line, printable
 from servemark.results.measured_power import PowerTold
 from servemark.store.import_types import ReasonCount
 from servemark.store.intake import FileReport
@@ -24,7 +24,7 @@ def reason_text(reason: str, values: dict[str, object]) -> str:
 
 def report_lines(report: FileReport, *, dry: bool) -> list[str]:
     """For a person."""
-    name = printable(report.name)
+    name = one_line(report.name)
     if report.error is not None:
         lines = [text("cli.import.refused", None, name=name, what=printable(report.error.what()))]
         next_step = report.error.next_step()

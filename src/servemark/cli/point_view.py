@@ -12,7 +12,7 @@ import click
 from servemark.base.errors import ServemarkError, input_error
 from servemark.base.home import Home
 from servemark.base.messages import text
-from servemark.base.printable import printable
+from servemark.base.printable import one_line, printable
 from servemark.cli.import_view import reason_text
 
 if TYPE_CHECKING:
@@ -144,21 +144,21 @@ def _whole(
         f"c{one.concurrency or '-'}",
     )
     head = " · ".join(facets)
-    click.echo(printable(f"{one.point_key}  {head}"))
+    click.echo(one_line(f"{one.point_key}  {head}"))
     when = text(
         "cli.show.point.run", None, run=one.run, source=one.source, attempt=one.attempt, at=one.at_utc or "?"
     )
-    click.echo(printable(when))
+    click.echo(one_line(when))
     click.echo(text(f"cli.show.point.verdict.{one.verdict}"))
     for line in _said(findings):
         click.echo("  " + line)
     if not one.current:
         click.echo(text("cli.show.point.superseded"))
     for name, figure in sorted(point.figures.items(), key=lambda each: _place(each[0])):
-        click.echo(printable(f"  {name:<32} {figure.value:>14.6g} {_unit(name)}").rstrip())
+        click.echo(one_line(f"  {name:<32} {figure.value:>14.6g} {_unit(name)}").rstrip())
     for each in point.evals:
         error = f" ± {each.stderr:g}" if each.stderr is not None else ""
-        click.echo(printable(f"  {each.task} {each.metric:<20} {each.score:g}{error}"))
+        click.echo(one_line(f"  {each.task} {each.metric:<20} {each.score:g}{error}"))
     click.echo(
         printable(text("cli.show.point.from", None, file=source.name, row=one.ordinal, sha256=one.file[:16]))
     )
@@ -238,7 +238,7 @@ def _why(store: Store, home: Home, asked: Asked, *, as_json: bool) -> int:
         text(f"cli.show.point.verdict.{one.verdict}"),
     ]
     for line in [*lines, *("  " + each for each in _gate_lines(gates or asked.findings))]:
-        click.echo(printable(line))
+        click.echo(one_line(line))
     return 0 if state == "ok" else 1
 
 
@@ -266,14 +266,17 @@ def _beside_lines(beside: list[dict[str, object]]) -> list[str]:
 
 
 def _all_gates(store: Store, one: StoredPoint) -> list[GateFinding]:
-    """What every gate says now, judged among the points of the run; those that do not apply are left out."""
+    """What every gate says now, judged among the points of its line (what gates see around a point); those that do not
+    apply are left out."""
     from servemark.results.gates.base import Severity  # noqa: PLC0415
     from servemark.results.gates.registry import judge_all  # noqa: PLC0415
     from servemark.store.points import PointFilter, load_points  # noqa: PLC0415
     from servemark.store.staging import MAX_TOGETHER  # noqa: PLC0415
 
-    wanted = PointFilter(source=one.source, run=one.run, superseded=True)
-    around = list(load_points(store, wanted))[:MAX_TOGETHER]
+    around = sorted(
+        load_points(store, PointFilter(line_key=one.line_key, superseded=True)),
+        key=lambda each: each.point_key != one.point_key,
+    )[:MAX_TOGETHER]
     judged = judge_all([each.point() for each in around])
     mine = next(
         (findings for each, (findings, _) in zip(around, judged, strict=True) if each.id == one.id), ()

@@ -91,17 +91,24 @@ def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
             changed = input_error("store.import.changing", path=found.name)
             return FileReport(found.name, "", "", None, changed)
     if known is not None and known.importer and not _otherwise(intake, known):
-        return FileReport(found.name, sha256, known.importer, _same(store, known, intake))
+        report = FileReport(found.name, sha256, known.importer, _same(store, known, intake))
+        _among_runs(store, intake, report)
+        return report
     beside = _Used(found.beside)
     name = found.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     source = SourceFile(sha256, name, size, "", 0, dict(intake.hints))
     opened: Callable[[], BinaryIO] = found.open if store is None else lambda: intake.raw.opened(sha256)
     given = _given(found, opened, intake.hints, beside)
     report = _map(store, intake, source, given, beside, again=known is not None)
-    if store is not None and report.importer == OWN and report.whole:
-        with intake.raw.opened(sha256) as stream:
-            store.ingest(stream.read(), found.name)
+    _among_runs(store, intake, report)
     return report
+
+
+def _among_runs(store: Store | None, intake: Intake, report: FileReport) -> None:
+    """A row of our own stands among the runs of the store as well; nothing changes where it does already."""
+    if store is not None and report.importer == OWN and report.whole:
+        with intake.raw.opened(report.sha256) as stream:
+            store.ingest(stream.read(), report.name)
 
 
 def map_again(store: Store, intake: Intake) -> Iterator[FileReport]:
