@@ -19,12 +19,13 @@ import pytest
 
 from servemark.base.errors import ServemarkError
 from servemark.results.point import Figure, Point, PointIdentity, Scenario
-from servemark.store.backup import restore, write_backup
+from servemark.store.backup import Restored, restore, write_backup
 from servemark.store.database import Store
 from servemark.store.found_files import Found
 from servemark.store.intake import FileReport, Intake, map_again, take_in
 from servemark.store.point_codec import Encoder, NotStorable
 from servemark.store.points import PointFilter, find_points, findings_of, load_points
+from servemark.store.prune import prune
 from servemark.store.raw_files import RawFiles
 
 ROWS = runpy.run_path(str(Path(__file__).with_name("rows_importer.py")))
@@ -264,15 +265,16 @@ def test_a_backup_is_the_same_store(store: Store, intake: Intake, tmp_path: Path
     put(store, intake, b"hello" * 400_000, "3")
     data = "".join(write_backup(store, intake.raw)).encode()
     raw = RawFiles(tmp_path / "other" / "raw")
+    into = replace(intake, raw=raw)
     with Store.open(tmp_path / "other" / "store.sqlite") as other:
         for bad in (data[:-30], data.replace(b'"part":"', b'"part":"AAAA', 1), data[: len(data) // 2]):
             with pytest.raises(ServemarkError) as caught:
-                restore(other, raw, lambda bad=bad: io.BytesIO(bad), "x")  # type: ignore[misc]
+                restore(other, into, lambda bad=bad: io.BytesIO(bad), "x")  # type: ignore[misc]
             assert caught.value.key == "store.backup_damaged"
             assert other.query("SELECT count(*) FROM import_source") == [(0,)]
-        assert restore(other, raw, lambda: io.BytesIO(data), "x") == {"added": 3, "same": 0, "rows": 5}
+        assert restore(other, into, lambda: io.BytesIO(data), "x") == Restored(3, 0, 5, 0, 0)
         assert dump(other.path) == dump(store.path)
-        assert restore(other, raw, lambda: io.BytesIO(data), "x") == {"added": 0, "same": 3, "rows": 0}
+        assert restore(other, into, lambda: io.BytesIO(data), "x") == Restored(0, 3, 0, 0, 0)
         assert other.check() == []
     assert [sha for sha, _ in raw.all()] == [sha for sha, _ in intake.raw.all()]
 
@@ -385,12 +387,36 @@ def test_a_backup_that_lost_rows_or_bytes_is_refused(store: Store, intake: Intak
     fewer = lines[: rows[0]] + lines[rows[1] :]
     bare = [each for each in lines if not each.startswith('{"raw"')]
     for name, bad in (("a", fewer), ("b", bare)):
-        raw = RawFiles(tmp_path / name / "raw")
+        into = replace(intake, raw=RawFiles(tmp_path / name / "raw"))
         with Store.open(tmp_path / name / "store.sqlite") as other:
             with pytest.raises(ServemarkError) as caught:
-                restore(other, raw, lambda bad=bad: io.BytesIO("".join(bad).encode()), "x")  # type: ignore[misc]
+                restore(other, into, lambda bad=bad: io.BytesIO("".join(bad).encode()), "x")  # type: ignore[misc]
             assert caught.value.key == "store.backup_damaged"
             assert other.query("SELECT count(*) FROM import_source") == [(0,)]
+
+
+def test_a_changed_backup_is_not_believed(store: Store, intake: Intake, tmp_path: Path) -> None:
+    """A figure, a verdict and a reason edited in the rows: the points are those of the bytes, and three rows are told. A
+    newer mapping's points are told apart from that; a pruned attempt stays away."""
+    put(store, intake, line(4, "r1") + line(8, "r1", ttft=200.0) + line(8, "r1", model="new"), "1")
+    put(store, intake, line(16, "r1") + line(16, "r1", attempt=2), "2")
+    prune(store, intake.raw, keep=0, older_than="2030-01-01", dry_run=False)
+    data = "".join(write_backup(store, intake.raw))
+    assert data.count('"status":"superseded"') == 1
+    edited = data.replace('"value":0.25', '"value":0.01', 1).replace(
+        '"verdict":"quarantined"', '"verdict":"valid"'
+    )
+    edited = edited.replace('"reason":"store.row.unknown_format"', '"reason":"store.row.same"')
+    for name, said, version, wanted in (
+        ("whole", data, 1, Restored(2, 0, 5, 0, 0)),
+        ("edited", edited, 1, Restored(2, 0, 5, 0, 3)),
+        ("newer", data, 2, Restored(2, 0, 5, 3, 0)),  # version 2 says TTFT in other units
+    ):
+        into = replace(intake, raw=RawFiles(tmp_path / name / "raw"), importers=(ROWS["reading"](version),))
+        with Store.open(tmp_path / name / "store.sqlite") as other:
+            assert restore(other, into, lambda said=said: io.BytesIO(said.encode()), "x") == wanted, name  # type: ignore[misc]
+            if version == 1:
+                assert dump(other.path) == dump(store.path)
 
 
 def test_a_name_that_is_no_text_is_kept_readable(store: Store, intake: Intake) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -170,12 +171,17 @@ def _restore(store: Store | None, intake: Intake, name: str, opened: Opened, as_
     if store is None:
         click.echo(text("cli.import.backup_dry", None, name=name))
         return 0
-    tally = restore(store, intake.raw, opened, name)
+    tally = restore(store, intake, opened, name)
     if as_json:
-        click.echo(json.dumps({"file": name, "format": "servemark-export", **tally}, ensure_ascii=False))
-    else:
-        click.echo(text("cli.import.restored", None, name=name, **tally))
-    return 0
+        body = {"file": name, "format": "servemark-export", **asdict(tally)}
+        click.echo(json.dumps(body, ensure_ascii=False))
+        return 1 if tally.altered else 0
+    counts = {"added": tally.added, "same": tally.same, "rows": tally.rows}
+    click.echo(text("cli.import.restored", None, name=name, **counts))
+    for kind, rows in (("remapped", tally.remapped), ("altered", tally.altered)):
+        if rows:
+            click.echo("  " + text(f"cli.import.restored_{kind}", None, rows=rows))
+    return 1 if tally.altered else 0
 
 
 def _tell(report: FileReport, as_json: bool, *, dry: bool = False) -> int:

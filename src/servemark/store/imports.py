@@ -63,22 +63,27 @@ def keep_source(
     within the same transaction. Raises ServemarkError (layer store) as `Store` does.
     """
     with store.writing():
-        db = store.connection
-        db.execute(f"PRAGMA busy_timeout = {IMPORT_BUSY_S * 1000}")
-        held = db.execute("SELECT id FROM import_source WHERE sha256 = ?", (source.sha256,)).fetchone()
-        if held is not None and not again:
-            return Kept("same", *_tally(db, int(held[0])))
-        touch(db)
-        before = _contents(db, int(held[0])) if held is not None else {}
-        number = put_source(db, source, int(held[0]) if held is not None else None)
-        for chunk in staged:
-            put_rows(db, number, chunk)
-        _judge_again(store, staged, judge, number)
-        settle(db)
-        tally = _tally(db, number)
-        if held is None:
-            return Kept("added", *tally)
-        return Kept("again", *tally, changed=_changed(before, _contents(db, number)))
+        store.connection.execute(f"PRAGMA busy_timeout = {IMPORT_BUSY_S * 1000}")
+        return put_file(store, source, staged, judge, again=again)
+
+
+def put_file(store: Store, source: SourceFile, staged: Staging, judge: Judge, *, again: bool = False) -> Kept:
+    """As `keep_source`, within the caller's transaction."""
+    db = store.connection
+    held = db.execute("SELECT id FROM import_source WHERE sha256 = ?", (source.sha256,)).fetchone()
+    if held is not None and not again:
+        return Kept("same", *_tally(db, int(held[0])))
+    touch(db)
+    before = _contents(db, int(held[0])) if held is not None else {}
+    number = put_source(db, source, int(held[0]) if held is not None else None)
+    for chunk in staged:
+        put_rows(db, number, chunk)
+    _judge_again(store, staged, judge, number)
+    settle(db)
+    tally = _tally(db, number)
+    if held is None:
+        return Kept("added", *tally)
+    return Kept("again", *tally, changed=_changed(before, _contents(db, number)))
 
 
 def touch(db: sqlite3.Connection) -> None:

@@ -18,7 +18,7 @@ from servemark.results.serialize import check_files, read_result
 from servemark.store.database import Store
 from servemark.store.found_files import Found, damaged
 from servemark.store.import_types import Judge, Kept, ReasonCount, RowStatus, SourceFile
-from servemark.store.imports import find_source, keep_source, sources
+from servemark.store.imports import find_source, keep_source, put_file, sources
 from servemark.store.point_codec import Encoder
 from servemark.store.raw_files import BLOCK, RawFiles
 from servemark.store.staging import Staging
@@ -92,7 +92,7 @@ def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
             return FileReport(found.name, "", "", None, changed)
     if known is not None and known.importer and not _otherwise(intake, known):
         report = FileReport(found.name, sha256, known.importer, _same(store, known, intake))
-        _among_runs(store, intake, report)
+        among_runs(store, intake, report)
         return report
     beside = _Used(found.beside)
     name = found.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
@@ -100,11 +100,11 @@ def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
     opened: Callable[[], BinaryIO] = found.open if store is None else lambda: intake.raw.opened(sha256)
     given = _given(found, opened, intake.hints, beside)
     report = _map(store, intake, source, given, beside, again=known is not None)
-    _among_runs(store, intake, report)
+    among_runs(store, intake, report)
     return report
 
 
-def _among_runs(store: Store | None, intake: Intake, report: FileReport) -> None:
+def among_runs(store: Store | None, intake: Intake, report: FileReport) -> None:
     """A row of our own stands among the runs of the store as well; nothing changes where it does already."""
     if store is not None and report.importer == OWN and report.whole:
         with intake.raw.opened(report.sha256) as stream:
@@ -118,18 +118,38 @@ def map_again(store: Store, intake: Intake) -> Iterator[FileReport]:
     """
     for source in sources(store):
         try:
-            intake.raw.open(source.sha256).close()
-            beside = _Used({name: _kept(intake.raw, name, sha) for name, sha in source.siblings})
+            given, beside = _of_kept(intake, source)
         except ServemarkError as error:
             yield FileReport(source.name, source.sha256, source.importer, None, error)
             continue
-        found = Found(source.name, source.bytes, _opener(intake.raw, source.sha256))
-        given = _given(found, found.open, source.hints, beside)
         yield _map(store, intake, replace(source, importer="", mapping_version=0), given, beside, again=True)
 
 
+def map_kept(store: Store, intake: Intake, source: SourceFile) -> FileReport:
+    """Map the kept bytes of a file that is not among the imported ones yet, by the importer that it names where there is
+    such a one, within the caller's transaction. Raises ServemarkError where its bytes are missing or changed."""
+    given, beside = _of_kept(intake, source)
+    known = source.importer if source.importer in {each.id for each in intake.importers} else None
+    return _map(store, replace(intake, format=known), source, given, beside, again=False, keep=put_file)
+
+
+def _of_kept(intake: Intake, source: SourceFile) -> tuple[Given, _Used]:
+    """Kept bytes as they would be given. Raises ServemarkError where they are missing or changed."""
+    intake.raw.open(source.sha256).close()
+    beside = _Used({name: _kept(intake.raw, name, sha) for name, sha in source.siblings})
+    found = Found(source.name, source.bytes, _opener(intake.raw, source.sha256))
+    return _given(found, found.open, source.hints, beside), beside
+
+
 def _map(
-    store: Store | None, intake: Intake, source: SourceFile, given: Given, beside: _Used, *, again: bool
+    store: Store | None,
+    intake: Intake,
+    source: SourceFile,
+    given: Given,
+    beside: _Used,
+    *,
+    again: bool,
+    keep: Callable[..., Kept] = keep_source,
 ) -> FileReport:
     """Recognise, map and keep (or, without a store, only count)."""
     importer, rows = _rows(intake, given)
@@ -153,7 +173,7 @@ def _map(
             return FileReport(source.name, source.sha256, name, _counted(staged), power=told)
         used = tuple((one, _keep(intake.raw, each)) for one, each in beside.used.items())
         whole = replace(source, importer=name, mapping_version=version, siblings=used, gates=intake.gates)
-        kept = keep_source(store, whole, staged, intake.judge, again=again)
+        kept = keep(store, whole, staged, intake.judge, again=again)
     return FileReport(source.name, source.sha256, name, kept, power=told)
 
 
