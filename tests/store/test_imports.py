@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 import runpy
 import signal
@@ -10,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ from typing import Any
 import pytest
 
 from servemark.base.errors import ServemarkError
+from servemark.results.gates.base import GateFinding, Severity, Verdict
 from servemark.results.point import Figure, Point, PointIdentity, Scenario
 from servemark.store.backup import Restored, restore, write_backup
 from servemark.store.database import Store
 from servemark.store.found_files import Found
+from servemark.store.import_types import Judged
 from servemark.store.intake import FileReport, Intake, map_again, take_in
 from servemark.store.point_codec import Encoder, NotStorable
 from servemark.store.points import PointFilter, find_points, findings_of, load_points
@@ -256,6 +259,33 @@ def test_many_rows_go_through_a_spill_file(
     points = list(load_points(store, PointFilter()))
     assert [one.concurrency for one in points] == list(range(1, 65))
     assert {one.verdict for one in points} == {"valid"}
+
+
+@pytest.mark.parametrize("limit", [4, 8, 100])
+def test_a_long_run_is_judged_by_whole_lines(
+    store: Store, intake: Intake, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """3 configurations of 6 concurrencies, in turn, in a run longer than may be held at once: each point still sees the
+    other five of its line; above 8 a line fits, at 4 it is cut and no try of a point is parted from another."""
+    for module in ("staging", "imports"):
+        monkeypatch.setattr(f"servemark.store.{module}.MAX_TOGETHER", limit)
+    monkeypatch.setattr("servemark.store.staging.BATCH", 4)
+
+    def judge(points: Sequence[Point]) -> Sequence[Judged]:
+        lines = [point.line_key for point in points]
+        tries = [point.identity.point_key for point in points]
+        return [
+            ((GateFinding("seen", Severity.WARNING, {"line": lines.count(a), "tries": tries.count(b)}),), Verdict.WARNINGS)
+            for a, b in zip(lines, tries, strict=True)
+        ]  # fmt: skip
+
+    rows = [line(conc, "r1", hw=hw) for conc in (1, 2, 4, 8, 16, 32) for hw in ("b200", "h200", "mi355x")]
+    put(store, replace(intake, judge=judge), b"".join([*rows, line(1, "r1", hw="h200", attempt=2)]))
+    seen = store.query("SELECT finding_values FROM gate_finding")
+    told = [json.loads(values) for (values,) in seen]
+    assert sorted(each["tries"] for each in told) == [1] * 17 + [2, 2]
+    if limit >= 8:
+        assert sorted(each["line"] for each in told) == [6] * 12 + [7] * 7
 
 
 def test_a_backup_is_the_same_store(store: Store, intake: Intake, tmp_path: Path) -> None:

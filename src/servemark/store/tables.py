@@ -69,7 +69,9 @@ def _cell(value: object) -> object:
 
 
 def write_parquet(points: Sequence[StoredPoint], path: Path) -> None:
-    """One Parquet file. Raises ServemarkError (layer install) without pyarrow, (layer home) when the disk refuses."""
+    """One Parquet file; what is absent is null, in text columns too.
+
+    Raises ServemarkError (layer install) without pyarrow, (layer home) when the disk refuses."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - an optional extra
         import pyarrow.parquet as pq  # noqa: PLC0415
@@ -77,7 +79,11 @@ def write_parquet(points: Sequence[StoredPoint], path: Path) -> None:
         raise ServemarkError("store.no_pyarrow", Layer.INSTALL, exit_code=2) from error
     names = columns(points)
     table = {
-        name: [getattr(one, name) if name in KEYS else one.value(name) for one in points] for name in names
+        name: [
+            (None if (key := getattr(one, name)) == "" else key) if name in KEYS else one.value(name)
+            for one in points
+        ]
+        for name in names
     }
     kinds = {"concurrency": pa.int64(), "attempt": pa.int64(), "ordinal": pa.int64()}
     kinds |= {"current": pa.int8(), "latest": pa.int8()}
