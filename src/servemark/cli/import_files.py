@@ -115,6 +115,7 @@ def _power_files(paths: tuple[str, ...]) -> dict[str, Found]:
     from servemark.base.errors import input_error  # noqa: PLC0415
     from servemark.results.importers.base import HEAD_BYTES, Given  # noqa: PLC0415
     from servemark.results.importers.gpu_csv import detect  # noqa: PLC0415
+    from servemark.results.measured_power import BETWEEN  # noqa: PLC0415
     from servemark.store.found_files import Refused, find  # noqa: PLC0415
 
     files: dict[str, Found] = {}
@@ -126,7 +127,7 @@ def _power_files(paths: tuple[str, ...]) -> dict[str, Found]:
                 head = stream.read(HEAD_BYTES)
             if not detect(Given(found.name, found.size, head, found.open)):
                 raise input_error("cli.import.no_gpu_metrics", path=found.name)
-            name = Path(found.name).name
+            name = Path(found.name).name.replace(BETWEEN, "+")
             if name in files:
                 raise input_error("cli.import.power_same_name", name=name)
             files[name] = found

@@ -248,11 +248,11 @@ def _beside(figure: Figure, source: SourceFile, raw: RawFiles) -> list[dict[str,
 
     if figure.definition != DEFINITION:
         return []
-    named = figure.at.rpartition(":")[0].split(BETWEEN)
+    named = BETWEEN + figure.at.rpartition(":")[0] + BETWEEN
     return [
         {"file": name, "sha256": sha256, "raw": str(raw.path(sha256)), "raw_state": raw.check(sha256)}
         for name, sha256 in source.siblings
-        if name in named
+        if BETWEEN + name + BETWEEN in named
     ]
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -21,7 +21,7 @@ from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.results.importers.base import Given
 from servemark.results.importers.gpu_csv import DeviceSamples, GpuSamples, detect, moment_of, read_samples
 from servemark.results.point import Figure, Mapped, Point
-from servemark.results.power import Energy, Work, coverage, energy, energy_figures
+from servemark.results.power import Energy, Work, coverage, energy, energy_figures, ordered
 
 DEFINITION = "servemark-power-1"
 """GPU power alone, trapezoid over the measured window: no host, switches or cooling."""
@@ -81,24 +81,26 @@ def with_power(rows: Iterable[Mapped], given: Given, told: PowerTold) -> Iterato
     return iter(rows) if not files else _with(rows, _Samples(files, given.hints), told)
 
 
-def _files(given: Given) -> list[Given]:
-    """The GPU metrics of this file: those that the user names, else those that lie beside it."""
+def _files(given: Given) -> dict[str, Given]:
+    """The GPU metrics of this file by name: those that the user names, else those that lie beside it."""
     named = given.hints.get("power")
     if named is not None:
-        return [given.siblings[each] for each in named.split(BETWEEN) if each in given.siblings]
+        return {each: given.siblings[each] for each in named.split(BETWEEN) if each in given.siblings}
     names = [name for name in given.siblings if name.lower().endswith(".csv")]
-    some = (given.siblings[name] for name in names[: MAX_BESIDE + 1])
-    return [each for each in some if detect(each) > 0] if len(names) <= MAX_BESIDE else []
+    if len(names) > MAX_BESIDE:
+        return {}
+    some = ((name, given.siblings[name]) for name in names)
+    return {name: each for name, each in some if detect(each) > 0}
 
 
 class _Samples:
     """GPU metrics of one result, read when they are first needed."""
 
-    def __init__(self, files: Sequence[Given], hints: Mapping[str, str]) -> None:
+    def __init__(self, files: Mapping[str, Given], hints: Mapping[str, str]) -> None:
         self._files = files
         self._read: GpuSamples | ServemarkError | None = None
         self._of_file: dict[str, list[str]] = {}
-        self.names = BETWEEN.join(_base(each.name) for each in files)
+        self.names = BETWEEN.join(files)
         self.window = parse_window(hints["window"]) if "window" in hints else None
         self._said = parse_roles(hints["gpu_roles"]) if "gpu_roles" in hints else []
 
@@ -120,7 +122,7 @@ class _Samples:
 
     def _joined(self) -> GpuSamples:
         """Numbers of GPUs are of one host, so with several files they carry the file's name."""
-        parts = [(_base(each.name), read_samples(each)) for each in self._files]
+        parts = [(name, read_samples(each)) for name, each in self._files.items()]
         several = len(parts) > 1
         devices: dict[str, DeviceSamples] = {}
         index: dict[str, str] = {}
@@ -129,7 +131,7 @@ class _Samples:
                 ours = f"{name}:{device}" if several and device.isdigit() else device
                 if ours in devices:
                     raise _refused("twice", device=device, path=name)
-                devices[ours] = replace(samples, device=ours)
+                devices[ours] = ordered(replace(samples, device=ours))
                 self._of_file.setdefault(name, []).append(ours)
             for number, device in part.index.items():
                 ours = f"{name}:{device}" if several and device.isdigit() else device
@@ -167,10 +169,6 @@ class _Samples:
                 raise _refused("no_gpu", device=f"{prefix}{number}", path=self.names)
             some.append(device)
         return some
-
-
-def _base(name: str) -> str:
-    return re.split(r"[/!]", name)[-1]
 
 
 def _refused(key: str, **values: object) -> ServemarkError:

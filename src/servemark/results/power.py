@@ -9,6 +9,7 @@ both ends of the window, when two of them are further apart than the tolerance, 
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -67,10 +68,17 @@ def _refused(key: str, **values: object) -> ServemarkError:
     return ServemarkError(f"results.{key}", Layer.RESULTS, exit_code=2, where=None, **values)
 
 
-def _sorted(samples: DeviceSamples) -> tuple[list[float], list[float]]:
+def _sorted(samples: DeviceSamples) -> tuple[Sequence[float], Sequence[float]]:
     """In time's order; samples of one moment as their mean."""
-    times: list[float] = []
-    watts: list[float] = []
+    one = ordered(samples)
+    return one.at_s, one.watts
+
+
+def ordered(samples: DeviceSamples) -> DeviceSamples:
+    """The samples in time's order, those of one moment as their mean: done once for any number of windows."""
+    if samples.ordered:
+        return samples
+    times, watts = array("d"), array("d")
     many = 1
     for moment, power in sorted(zip(samples.at_s, samples.watts, strict=True)):
         if times and moment == times[-1]:
@@ -80,7 +88,7 @@ def _sorted(samples: DeviceSamples) -> tuple[list[float], list[float]]:
             times.append(moment)
             watts.append(power)
             many = 1
-    return times, watts
+    return DeviceSamples(samples.device, times, watts, ordered=True)
 
 
 def _at(times: Sequence[float], watts: Sequence[float], moment: float) -> float:
@@ -128,9 +136,8 @@ def energy(
         raise _refused("power_devices", found=len(names) - len(absent), expected=expected or len(names),
                        missing=", ".join(absent[:8]) or "—")  # fmt: skip
     found = tuple(device_energy(samples.devices[name], begin_s, end_s, max_gap_s) for name in names)
-    first = max(min(samples.devices[name].at_s) for name in names)
-    last = min(max(samples.devices[name].at_s) for name in names)
-    return Energy(begin_s, end_s, found, first, last)
+    times = [_sorted(samples.devices[name])[0] for name in names]
+    return Energy(begin_s, end_s, found, max(each[0] for each in times), min(each[-1] for each in times))
 
 
 def by_role(found: Energy, roles: Mapping[str, str]) -> dict[str, tuple[DeviceEnergy, ...]]:
@@ -222,7 +229,8 @@ def coverage(
     if not names or not end_s > begin_s:
         return {}
     some = [_sorted(samples.devices[name])[0] for name in names]
-    gaps = [b - a for times in some for a, b in pairwise([t for t in times if begin_s <= t <= end_s])]
+    inside = (times[bisect_left(times, begin_s) : bisect_right(times, end_s)] for times in some)
+    gaps = [b - a for times in inside for a, b in pairwise(times)]
     return {
         "window_s": end_s - begin_s,
         "first_s": max(times[0] for times in some) - begin_s,

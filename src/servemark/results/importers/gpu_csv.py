@@ -38,6 +38,8 @@ class DeviceSamples:
     device: str
     at_s: array[float] = field(default_factory=lambda: array("d"))
     watts: array[float] = field(default_factory=lambda: array("d"))
+    ordered: bool = False
+    """Whether time only grows; set by who has sorted them."""
 
 
 @dataclass(frozen=True, slots=True)
