@@ -39,16 +39,16 @@ _STATED = ("gpus_energy_j", "gpu_power_w.mean")
 
 @dataclass(slots=True)
 class PowerTold:
-    """What came of the power samples of one file: points that got energy, and what kept it from others, each with how
-    many points."""
+    """What came of the power samples of one file: points that got energy, and by message key what kept it from others: the
+    first such error, and how many points."""
 
     points: int = 0
     refused: dict[str, tuple[ServemarkError, int]] = field(default_factory=dict)
 
     def refuse(self, error: ServemarkError) -> None:
         """One more point without energy."""
-        key = error.what("en")
-        self.refused[key] = (error, self.refused.get(key, (error, 0))[1] + 1)
+        first, points = self.refused.get(error.key, (error, 0))
+        self.refused[error.key] = (first, points + 1)
 
 
 def parse_window(said: str) -> tuple[float, float]:

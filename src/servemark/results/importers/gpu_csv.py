@@ -119,7 +119,7 @@ def _lines(given: Given) -> Iterator[list[str]]:
     with given.open() as stream, TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="") as text:
         while line := text.readline(MAX_LINE):
             if len(line) >= MAX_LINE:
-                raise bad_file("import_value_too_large", given.name, limit=0)
+                raise bad_file("import_long_line", given.name, limit=MAX_LINE // 1024)
             if line.strip():
                 yield next(csv.reader([line]), [])
 
