@@ -110,7 +110,7 @@ def test_the_directory_of_a_zip_is_read_once(tmp_path: Path, monkeypatch: pytest
     with zipfile.ZipFile(path, "w") as archive:
         for number in range(40):
             archive.writestr(f"x/{number:02}.json", str(number))
-    read = []
+    read: list[object] = []
 
     class Counted(zipfile.ZipFile):
         def _RealGetContents(self) -> None:  # noqa: N802 - the standard library's name
@@ -118,7 +118,7 @@ def test_the_directory_of_a_zip_is_read_once(tmp_path: Path, monkeypatch: pytest
             super()._RealGetContents()  # type: ignore[misc]
 
     monkeypatch.setattr(zipfile, "ZipFile", Counted)
-    kept = []
+    kept: list[Found] = []
     for each in find(str(path), tmp_path, io.BytesIO()):
         assert isinstance(each, Found)
         assert each.name.endswith(f"{len(kept):02}.json")
