@@ -106,6 +106,7 @@ class Encoder:
         self._configs: dict[bytes, str] = {}
         self._lines: dict[tuple[str, str, str], str] = {}
         self._facets: dict[bytes, tuple[str, str, str, str, str]] = {}
+        self._orders: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._shapes: dict[Shape, tuple[str, bytes]] = {}
         self._json = msgspec.json.Encoder(order="sorted")
         self._plain = msgspec.json.Encoder(order="deterministic")
@@ -191,15 +192,21 @@ class Encoder:
 
     def _figures(self, found: dict[str, Figure]) -> tuple[Shape, bytes, bytes]:
         # In one order, so that a point has the same content however its figures were listed.
-        found = dict(sorted(found.items()))
-        some = found.values()
-        shape = tuple([(name, each.definition, each.at, each.how) for name, each in found.items()])
+        listed = tuple(found)
+        order = self._orders.get(listed)
+        if order is None:
+            order = tuple(sorted(listed))
+            _remember(self._orders, listed, order)
+        some = [found[name] for name in order]
+        shape = tuple(
+            [(name, each.definition, each.at, each.how) for name, each in zip(order, some, strict=True)]
+        )
         packer = self._packers.get(len(shape))
         if packer is None:
             packer = self._packers[len(shape)] = struct.Struct(f"<{len(shape)}d")
         numbers = [each.value for each in some]
         if not all(map(math.isfinite, numbers)):
-            bad = next(name for name, each in found.items() if not math.isfinite(each.value))
+            bad = next(name for name in order if not math.isfinite(found[name].value))
             raise NotStorable(f"{bad} = {found[bad].value}")
         said = [each.stated for each in some]
         if said.count(None) == len(said):
