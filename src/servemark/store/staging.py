@@ -20,7 +20,8 @@ from servemark.store.import_types import Judge, RowStatus
 from servemark.store.point_codec import Encoded, Encoder, NotStorable
 
 BATCH = 12_000
-"""Rows that are judged together and held in memory as points, some 3 kB each. A run that two batches share is judged twice."""
+"""Rows that are judged together and held in memory as points, some 3 kB each; a run that two batches share is judged
+twice."""
 MAX_TOGETHER = 20_000
 """Points of one run that are judged together at most; of a longer run each batch stands alone."""
 IN_MEMORY = 40_000
