@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 from tests.results.sound_point import sound, with_figures, with_identity
 
 from servemark.base.canonical import canonical_json
-from servemark.results.gates.base import GateFinding, Severity
-from servemark.results.gates.registry import Judged, configuration, contexts, judge_all
+from servemark.results.gates.base import GateFinding, Severity, verdict_of
+from servemark.results.gates.registry import (
+    GATES,
+    PARTS,
+    Judged,
+    _careful,
+    configuration,
+    contexts,
+    judge,
+    judge_all,
+)
 from servemark.results.gates.words import next_step, sentence
 from servemark.results.point import (
     Eval,
@@ -124,6 +133,13 @@ POINTS = st.builds(
 )  # fmt: skip
 
 
+FIELDS = {
+    "client": "client", "duration": "duration_s", "evals": "evals", "expected": "expected", "memory": "memory",
+    "observed": "observed", "power": "figures", "requests": "requests", "telemetry": "gpus_telemetry",
+}  # fmt: skip
+"""A part that a gate may need -> the field that holds it."""
+
+
 def told(judged: Judged) -> tuple[tuple[str, ...], str]:
     """What was said, comparable where a value is no number."""
     findings, verdict = judged
@@ -140,6 +156,23 @@ def test_nothing_raises_and_all_can_be_said(points: list[Point]) -> None:
                 assert sentence(finding, lang)
                 next_step(finding, lang)
             canonical_json(finding.values)
+
+
+@settings(max_examples=100, deadline=None)
+@given(POINTS, st.sets(st.sampled_from(PARTS)))
+def test_gates_that_are_not_asked_would_have_said_the_same(point: Point, without: set[str]) -> None:
+    """`Gate.idle` against asking every gate, on points that lack any parts; a part that no gate names is a mistake."""
+    empty = Point(point.identity, point.execution, {}, "", 1)
+    changes = {field: getattr(empty, field) for part, field in FIELDS.items() if part in without}
+    bare = replace(point, **changes)
+    if "speculation" in without:
+        bare = with_identity(bare, speculation=None)
+    if "roles" in without:
+        bare = with_identity(bare, topology=bare.identity.topology[:1])
+    context = next(contexts([bare]))
+    asked = [_careful(gate, bare, context) for gate in GATES]
+    assert told(judge(bare, context)) == told((tuple(asked), verdict_of(asked)))
+    assert {gate.idle[0] for gate in GATES if gate.idle is not None} == set(PARTS)
 
 
 @settings(max_examples=40, deadline=None)

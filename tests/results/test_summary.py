@@ -88,6 +88,30 @@ def test_equal_to_plain_lists() -> None:
     assert seen.stalls == sum(measures.stalls_of(r) for r in ok) > 0
 
 
+maybe_s = st.none() | st.integers(-(10**7), 10**7).map(lambda us: us / 1e6)
+
+
+@given(
+    start=maybe_s,
+    sent=maybe_s,
+    text=maybe_s,
+    connect=maybe_s,
+    chunks=st.lists(st.integers(0, 10**7).map(lambda us: us / 1e6), max_size=4).map(sorted),
+    first=st.none() | st.integers(-2, 5),
+    tokens=st.none() | st.integers(0, 6),
+)
+def test_all_values_of_a_request_at_once_are_those_of_the_formulas(
+    *, start: float | None, sent: float | None, text: float | None, connect: float | None, chunks: list[float],
+    first: int | None, tokens: int | None,
+) -> None:  # fmt: skip
+    """`singles` repeats the arithmetic of `metrics.request` for speed; it must give the very values, absent ones too."""
+    record = RequestRecord("r", "s", 0, "measured")
+    record.start_s, record.intended_send_s, record.first_text_s, record.connect_s = start, sent, text, connect
+    record.chunk_s, record.output_tokens, record.input_tokens = chunks, tokens, tokens
+    record.chunk_tokens = None if first is None else [first] * len(chunks)
+    assert measures.singles(record) == tuple(formula(record) for formula in measures.SINGLE.values())
+
+
 @pytest.mark.parametrize("cuts", [(0,), (200,), (1, 399), (100, 200, 300)])
 def test_parts_merge_to_the_whole(cuts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut anywhere, with a dictionary so small that sorted runs are made."""

@@ -104,6 +104,36 @@ def test_a_hostile_zip(tmp_path: Path) -> None:
     assert list((tmp_path / "spool").iterdir()) == []
 
 
+def test_the_directory_of_a_zip_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many members are opened, some of them at once; a member that is asked for later still opens."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(40):
+            archive.writestr(f"x/{number:02}.json", str(number))
+    read: list[object] = []
+
+    class Counted(zipfile.ZipFile):
+        def _RealGetContents(self) -> None:  # noqa: N802 - the standard library's name
+            read.append(self)
+            super()._RealGetContents()  # type: ignore[misc]
+
+    monkeypatch.setattr(zipfile, "ZipFile", Counted)
+    kept: list[Found] = []
+    for each in find(str(path), tmp_path, io.BytesIO()):
+        assert isinstance(each, Found)
+        assert each.name.endswith(f"{len(kept):02}.json")
+        with each.open() as one, each.open() as again:
+            assert (one.read(), again.read()) == (str(len(kept)).encode(),) * 2
+        assert len(each.beside) == 39
+        assert each.name.rpartition("/")[2] not in each.beside
+        kept.append(each)
+    assert len(kept) == 40
+    assert len(read) == 1
+    with kept[0].beside["07.json"].open() as stream:
+        assert stream.read() == b"7"
+    assert len(read) == 2
+
+
 @pytest.mark.parametrize("cut", [10, 200, -30])
 def test_a_truncated_zip(tmp_path: Path, cut: int) -> None:
     """Refused as a whole."""

@@ -175,15 +175,17 @@ def _read(
         raise input_error("replay.records_unreadable", path=path, reason=error.strerror or error) from None
 
 
-def split_lines(path: Path, parts: int) -> list[tuple[int, int]]:
+def split_lines(path: Path, parts: int, ahead: int = 0) -> list[tuple[int, int]]:
     """At most `parts` (start, end) places in bytes that cover the file, each made of whole lines, about equally
-    long. Raises ServemarkError when the file cannot be read."""
+    long but for the first, which is longer by about `ahead` bytes. Raises ServemarkError when the file cannot be
+    read."""
     try:
         with _open(path) as stream:
             size = stream.seek(0, os.SEEK_END)
             edges = [0]
+            ahead = min(ahead, size // (2 * parts))
             for number in range(1, parts):
-                stream.seek(max(edges[-1], size * number // parts))
+                stream.seek(max(edges[-1], ahead + (size - ahead) * number // parts))
                 stream.readline(MAX_LINE_BYTES + 1)
                 edges.append(stream.tell())
             edges.append(size)
@@ -281,26 +283,39 @@ _counts_of = attrgetter(*_COUNTS)
 def _contradiction(record: RequestRecord) -> str | None:
     """What makes a well-typed record impossible, as field and value; None when nothing does."""
     chunks = record.chunk_s
-    times = [value for value in _times_of(record) if value is not None]
-    if chunks:  # the rest lies between
-        times += (chunks[0], chunks[-1])
-    if times and not -MAX_TIME_S <= min(times) <= max(times) <= MAX_TIME_S:
-        ends = [("chunk_s", at) for at in (*chunks[:1], *chunks[-1:])]
-        named = [*zip(_TIMES, _times_of(record), strict=True), *ends]
-        return _first_wrong(named, lambda value: abs(value) <= MAX_TIME_S)
-    if chunks != sorted(chunks):
-        return "chunk_s descends"
+    for value in _times_of(
+        record
+    ):  # a loop that ends early, since every record that was ever written passes here
+        if value is not None and not -MAX_TIME_S <= value <= MAX_TIME_S:
+            return _wrong_time(record)
+    if chunks and not (chunks[0] >= -MAX_TIME_S and chunks[-1] <= MAX_TIME_S and chunks == sorted(chunks)):
+        return _wrong_time(record) or "chunk_s descends"
     # A server whose running total falls gives a negative difference: odd, and kept as it was seen.
+    tokens = record.chunk_tokens
+    for count in _counts_of(record):
+        if count is not None and not 0 <= count <= MAX_COUNT:
+            return _wrong_count(record)
+    if tokens is None:
+        return None
+    if tokens and not -MAX_COUNT <= min(tokens) <= max(tokens) <= MAX_COUNT:
+        return _wrong_count(record)
+    return (
+        None if len(tokens) == len(chunks) else f"len(chunk_tokens)={len(tokens)}, len(chunk_s)={len(chunks)}"
+    )
+
+
+def _wrong_time(record: RequestRecord) -> str | None:
+    """The first time that no run has; None when all could be."""
+    chunks = record.chunk_s
+    ends = [("chunk_s", at) for at in (*chunks[:1], *chunks[-1:])]  # the rest lies between
+    named = [*zip(_TIMES, _times_of(record), strict=True), *ends]
+    return _first_wrong(named, lambda value: abs(value) <= MAX_TIME_S)
+
+
+def _wrong_count(record: RequestRecord) -> str | None:
     tokens = record.chunk_tokens or ()
-    counts = [value for value in _counts_of(record) if value is not None]
-    if (counts and not 0 <= min(counts) <= max(counts) <= MAX_COUNT) or (
-        tokens and not -MAX_COUNT <= min(tokens) <= max(tokens) <= MAX_COUNT
-    ):
-        named = [*zip(_COUNTS, _counts_of(record), strict=True), *(("chunk_tokens", abs(n)) for n in tokens)]
-        return _first_wrong(named, lambda value: 0 <= value <= MAX_COUNT)
-    if record.chunk_tokens is not None and len(tokens) != len(chunks):
-        return f"len(chunk_tokens)={len(tokens)}, len(chunk_s)={len(chunks)}"
-    return None
+    named = [*zip(_COUNTS, _counts_of(record), strict=True), *(("chunk_tokens", abs(n)) for n in tokens)]
+    return _first_wrong(named, lambda value: 0 <= value <= MAX_COUNT)
 
 
 def _first_wrong(named: Sequence[tuple[str, float | None]], good: Callable[[float], bool]) -> str | None:

@@ -221,12 +221,12 @@ class Summary:
             self.last_moment_s = end
         before = self.spans.get(record.session)
         if before is not None:
-            start, end = min(before[0], start), max(before[1], end)
+            first, last = before
+            start, end = first if first < start else start, last if last > end else end
         self.spans[record.session] = (start, end)
 
     def _add_ok(self, record: RequestRecord) -> None:
-        for formula, values in zip(measures.SINGLE.values(), self.values.values(), strict=True):
-            value = formula(record)
+        for value, values in zip(measures.singles(record), self.values.values(), strict=True):
             if value is not None:
                 values.append(value)
         gaps = chunk_gaps_s(record)
@@ -235,9 +235,11 @@ class Summary:
             self.stalls += measures.stalls_in(gaps)
         if record.chunk_tokens is not None:
             self.tallies["itl_s"].add(measures.VALUES["itl_s"](record))
-        for name, total in self.sums.items():
-            total.add(getattr(record, name))
-        self.tokens_lacking += record.input_tokens is None or record.output_tokens is None
+        sums, prompt, reply = self.sums, record.input_tokens, record.output_tokens
+        sums["input_tokens"].add(prompt)
+        sums["output_tokens"].add(reply)
+        sums["cached_tokens"].add(record.cached_tokens)
+        self.tokens_lacking += prompt is None or reply is None
         self.tokens_from_chunks += record.tokens_origin == "chunks"
         self._add_lengths(record)
         model = record.served_model
@@ -255,6 +257,12 @@ class Summary:
             allowance = TEMPLATE_TOKENS + TEMPLATE_TOKENS_PER_TURN * record.turn
             excess = abs(max(0, over - allowance) if over > 0 else over) / expected
             self.isl.add(excess, expected, prompt, record.id, off=excess > ISL_TOLERANCE)
+
+    def settle(self) -> None:
+        """Put values in order, which a process does for its own part: two ordered parts are soon one."""
+        self.values = {metric: array("d", sorted(values)) for metric, values in self.values.items()}
+        for tally in self.tallies.values():
+            tally.settle()
 
     def merge(self, later: Summary) -> None:
         """Take in the summary, by the same questions, of the records that follow."""
@@ -389,6 +397,8 @@ class Summary:
 def summarise(records: Iterable[RequestRecord], questions: Questions | None = None) -> Summary:
     """The summary of records, each looked at once and let go."""
     summary = Summary(questions or Questions())
+    add = summary.add
     for record in records:
-        summary.add(record)
+        add(record)
+    summary.settle()
     return summary

@@ -12,8 +12,9 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, cast
 
@@ -110,20 +111,25 @@ def _file(path: Path, listed: Mapping[str, Path] | None = None) -> Iterator[Foun
     if size > MAX_FILE_BYTES:
         yield _refused(str(path), "too_large", size=size, limit=MAX_FILE_BYTES)
     elif head in _ZIP:
-        yield from _zip(str(path), lambda: path.open("rb"))
+        yield from _zip(str(path), path)
     else:
-        beside = _Beside(
-            {each.name: each for each in _regular(path.parent)} if listed is None else listed, path.name
-        )
+        beside = _Beside(path.parent if listed is None else listed, path.name)
         yield Found(str(path), size, lambda: path.open("rb"), beside)
 
 
 class _Beside(Mapping[str, Found]):
-    """Files of a folder, looked at only when somebody asks for one."""
+    """Files of a folder without one of them, looked at only when somebody asks; so is a folder that is not listed yet,
+    since thousands of its files may be named one by one."""
 
-    def __init__(self, paths: Mapping[str, Path], without: str = "") -> None:
-        self._paths = paths
+    def __init__(self, paths: Mapping[str, Path] | Path, without: str = "") -> None:
+        self._folder = paths
         self._without = without
+
+    @property
+    def _paths(self) -> Mapping[str, Path]:
+        if isinstance(self._folder, Path):
+            self._folder = {each.name: each for each in _regular(self._folder)}
+        return self._folder
 
     def __getitem__(self, name: str) -> Found:
         if name == self._without:
@@ -178,11 +184,18 @@ def _run_folder(folder: Path) -> Iterator[Found | Refused]:
     yield Found(str(result), result.stat().st_size, lambda: result.open("rb"), beside, folder)
 
 
-def _zip(name: str, again: Callable[[], BinaryIO]) -> Iterator[Found | Refused]:
-    """Members of a zip that are regular, inside, and within bounds."""
+def _zip(name: str, path: Path) -> Iterator[Found | Refused]:
+    """Members of a zip that are regular, inside, and within bounds; `name` is what the user calls it."""
+    archive = _Archive(path)
     try:
-        with again() as stream, zipfile.ZipFile(stream) as archive:
-            members = archive.infolist()
+        yield from _unpacked(name, archive)
+    finally:
+        archive.close()
+
+
+def _unpacked(name: str, archive: _Archive) -> Iterator[Found | Refused]:
+    try:
+        members = archive.members()
     except (zipfile.BadZipFile, OSError, ValueError, RuntimeError) as error:
         yield _refused(name, "bad_zip", reason=str(error))
         return
@@ -201,7 +214,7 @@ def _zip(name: str, again: Callable[[], BinaryIO]) -> Iterator[Found | Refused]:
         if key is not None:
             yield _refused(shown, key, size=member.file_size, limit=MAX_RATIO)
             continue
-        good[member.filename] = Found(shown, member.file_size, _opener(again, member.filename))
+        good[member.filename] = Found(shown, member.file_size, partial(archive.open, member))
     yield from _members(name, good)
 
 
@@ -229,8 +242,26 @@ def _members(name: str, good: dict[str, Found]) -> Iterator[Found | Refused]:
             if head in _ZIP:
                 yield _refused(found.name, "nested_zip")
                 continue
-            beside = {other: each for other, each in inside.items() if other != one}
-            yield Found(found.name, found.size, found.open, beside)
+            yield Found(found.name, found.size, found.open, _Without(inside, one))
+
+
+class _Without(Mapping[str, Found]):
+    """A mapping without one of its keys; a copy for each of n members would be n x n."""
+
+    def __init__(self, whole: Mapping[str, Found], without: str) -> None:
+        self._whole = whole
+        self._without = without
+
+    def __getitem__(self, name: str) -> Found:
+        if name == self._without:
+            raise KeyError(name)
+        return self._whole[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._whole if name != self._without)
+
+    def __len__(self) -> int:
+        return len(self._whole) - (self._without in self._whole)
 
 
 def _member_fault(member: zipfile.ZipInfo, seen: Mapping[str, object]) -> str | None:
@@ -248,28 +279,41 @@ def _member_fault(member: zipfile.ZipInfo, seen: Mapping[str, object]) -> str | 
     return None
 
 
-def _opener(again: Callable[[], BinaryIO], member: str) -> Callable[[], BinaryIO]:
-    def opened() -> BinaryIO:
-        stream = again()
+class _Archive:
+    """A zip whose directory is read once, not once a member: of n members that would be n x n. After `close` a member
+    that is still asked for opens it once more."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._zip: zipfile.ZipFile | None = None
+
+    def members(self) -> list[zipfile.ZipInfo]:
+        """What its directory lists. Raises as `zipfile` does for one that is damaged."""
+        if self._zip is None:
+            self._zip = zipfile.ZipFile(self._path)
+        return self._zip.infolist()
+
+    def open(self, member: zipfile.ZipInfo) -> BinaryIO:
+        """The bytes of a member, in a stream of its own. Raises OSError, also for damage."""
         try:
-            archive = zipfile.ZipFile(stream)
-            inner = archive.open(member)
-        except BaseException as error:  # an open handle must not outlive the failure
-            stream.close()
-            if isinstance(error, _DAMAGE):
-                raise OSError(str(error)) from error
-            raise
-        return cast("BinaryIO", _Closing(inner, (archive, stream)))
+            if self._zip is None:
+                self._zip = zipfile.ZipFile(self._path)
+            return cast("BinaryIO", _Member(self._zip.open(member)))
+        except _DAMAGE as error:
+            raise OSError(str(error)) from error
 
-    return opened
+    def close(self) -> None:
+        """Let go of the file; streams that are still open keep it until they are closed."""
+        if self._zip is not None:
+            self._zip.close()
+            self._zip = None
 
 
-class _Closing:
-    """A stream that closes what it was opened from as well; damage in a zip reads as OSError."""
+class _Member:
+    """A member's stream; damage in the zip reads as OSError."""
 
-    def __init__(self, inner: IO[bytes], outer: Sequence[zipfile.ZipFile | BinaryIO]) -> None:
+    def __init__(self, inner: IO[bytes]) -> None:
         self._inner = inner
-        self._outer = outer
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
@@ -287,17 +331,15 @@ class _Closing:
         except _DAMAGE as error:
             raise OSError(str(error)) from error
 
-    def __enter__(self) -> _Closing:
+    def __enter__(self) -> _Member:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Close the member, the archive and the file below."""
+        """Close it; the archive stays open for the next member."""
         self._inner.close()
-        for each in self._outer:
-            each.close()
 
 
 def _from_stdin(spool: Path, stdin: BinaryIO) -> Iterator[Found | Refused]:
@@ -315,7 +357,7 @@ def _from_stdin(spool: Path, stdin: BinaryIO) -> Iterator[Found | Refused]:
             with path.open("rb") as stream:
                 head = stream.read(4)
             if head in _ZIP:
-                yield from _zip("-", lambda: path.open("rb"))
+                yield from _zip("-", path)
             else:
                 yield Found("-", size, lambda: path.open("rb"))
     except OSError as error:

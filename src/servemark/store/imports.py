@@ -23,6 +23,8 @@ from servemark.store.staging import MAX_TOGETHER, Staged, Staging, told, uncolle
 
 IMPORT_BUSY_S = 600
 """An importer waits so long for another one; a reader never waits."""
+CACHE_KIB = 32 * 1024
+"""Pages of the file that an import may hold in memory: keys are hashes, so rows touch index pages everywhere."""
 
 
 def find_source(store: Store, sha256: str) -> SourceFile | None:
@@ -64,6 +66,7 @@ def keep_source(
     """
     with store.writing():
         store.connection.execute(f"PRAGMA busy_timeout = {IMPORT_BUSY_S * 1000}")
+        store.connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         return put_file(store, source, staged, judge, again=again)
 
 
@@ -265,18 +268,15 @@ def _together(store: Store, source: str, run: str, count: int) -> Iterator[list[
 
 def write_verdicts(db: sqlite3.Connection, points: list[tuple[int, Point]], judge: Judge) -> int:
     """Judge points among each other and write what was said; returns how many verdicts are others now."""
-    changed = 0
-    for (number, _), (findings, verdict) in zip(points, judge([point for _, point in points]), strict=True):
-        cursor = db.execute(
-            "UPDATE result_point SET verdict = ? WHERE id = ? AND verdict <> ?",
-            (str(verdict), number, str(verdict)),
-        )
-        changed += cursor.rowcount
-        db.execute("DELETE FROM gate_finding WHERE point_id = ?", (number,))
-        db.executemany(
-            "INSERT INTO gate_finding VALUES (?, ?, ?, ?)", [(number, *each) for each in told(findings)]
-        )
-    return changed
+    judged = judge([point for _, point in points])
+    verdicts, findings = [], []
+    for (number, _), (found, verdict) in zip(points, judged, strict=True):
+        verdicts.append((str(verdict), number, str(verdict)))
+        findings += [(number, *each) for each in told(found)]
+    cursor = db.executemany("UPDATE result_point SET verdict = ? WHERE id = ? AND verdict <> ?", verdicts)
+    db.executemany("DELETE FROM gate_finding WHERE point_id = ?", [(number,) for number, _ in points])
+    db.executemany("INSERT INTO gate_finding VALUES (?, ?, ?, ?)", findings)
+    return max(0, cursor.rowcount)
 
 
 def _tally(

@@ -37,6 +37,8 @@ MAX_CONCURRENCY = 10**7
 MAX_ATTEMPT = 2**31
 MEMO = 100_000
 """Keys of configurations and lines that are remembered; cleared when full, so memory stays bounded."""
+IDENTITIES = 8192
+"""Identity objects that are held with their keys; where each row has one of its own they are some 10 MB."""
 _PACK_FROM = 700
 """Bytes from which the rest of a point is compressed: below, the time is worth more than the bytes."""
 _NO_REQUESTS = Requests()
@@ -98,9 +100,13 @@ class Encoder:
     """Encodes points; remembers the keys of the configurations and lines that it has seen."""
 
     def __init__(self) -> None:
+        self._identities: dict[
+            int, tuple[PointIdentity, str, str, bytes, tuple[str, str, str, str, str]]
+        ] = {}
         self._configs: dict[bytes, str] = {}
         self._lines: dict[tuple[str, str, str], str] = {}
         self._facets: dict[bytes, tuple[str, str, str, str, str]] = {}
+        self._orders: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._shapes: dict[Shape, tuple[str, bytes]] = {}
         self._json = msgspec.json.Encoder(order="sorted")
         self._plain = msgspec.json.Encoder(order="deterministic")
@@ -117,24 +123,23 @@ class Encoder:
     def _encode(self, point: Point) -> Encoded:
         execution, identity = point.execution, point.identity
         _check(point)
-        point_key, config_key, config = self._keys(identity)
+        known = self._identities.get(id(identity))
+        if known is None:
+            known = self._identity(identity)
+        _, point_key, config_key, config, facets = known
         line = (config_key, execution.run, point.source)
         line_key = self._lines.get(line)
         if line_key is None:
             line_key = content_hash({"config": line[0], "run": line[1], "source": line[2]}, ID_LENGTH)
             _remember(self._lines, line, line_key)
-        facets = self._facets.get(config)
-        if facets is None:
-            facets = _facets(identity)
-            _remember(self._facets, config, facets)
         shape, figures, stated = self._figures(point.figures)
         rest = self._plain.encode(_rest(point))
         digest = hashlib.sha256(config)
-        known = self._shapes.get(shape)
-        if known is None:
-            known = encode_shape(shape)
-            _remember(self._shapes, shape, known)
-        digest.update(f"{point_key}{line_key}{point.status}{known[0]}".encode())
+        form = self._shapes.get(shape)
+        if form is None:
+            form = encode_shape(shape)
+            _remember(self._shapes, shape, form)
+        digest.update(f"{point_key}{line_key}{point.status}{form[0]}".encode())
         for part in (figures, stated, rest):
             digest.update(part)
         return Encoded(
@@ -150,11 +155,27 @@ class Encoder:
             execution.finished_utc or execution.started_utc or "",
             point.status,
             digest.digest()[:16],
-            *known,
+            *form,
             figures,
             stated,
             rest if len(rest) < _PACK_FROM else zlib.compress(rest, 1),
         )
+
+    def _identity(
+        self, identity: PointIdentity
+    ) -> tuple[PointIdentity, str, str, bytes, tuple[str, str, str, str, str]]:
+        """Keys and facets, remembered by the object: importers give rows of one configuration the very same one. It is
+        held, so that its number stays its own."""
+        point_key, config_key, config = self._keys(identity)
+        facets = self._facets.get(config)
+        if facets is None:
+            facets = _facets(identity)
+            _remember(self._facets, config, facets)
+        known = (identity, point_key, config_key, config, facets)
+        if len(self._identities) >= IDENTITIES:
+            self._identities.clear()
+        self._identities[id(identity)] = known
+        return known
 
     def _keys(self, identity: PointIdentity) -> tuple[str, str, bytes]:
         """(point key, configuration key, the configuration's JSON)."""
@@ -171,15 +192,21 @@ class Encoder:
 
     def _figures(self, found: dict[str, Figure]) -> tuple[Shape, bytes, bytes]:
         # In one order, so that a point has the same content however its figures were listed.
-        found = dict(sorted(found.items()))
-        some = found.values()
-        shape = tuple([(name, each.definition, each.at, each.how) for name, each in found.items()])
+        listed = tuple(found)
+        order = self._orders.get(listed)
+        if order is None:
+            order = tuple(sorted(listed))
+            _remember(self._orders, listed, order)
+        some = [found[name] for name in order]
+        shape = tuple(
+            [(name, each.definition, each.at, each.how) for name, each in zip(order, some, strict=True)]
+        )
         packer = self._packers.get(len(shape))
         if packer is None:
             packer = self._packers[len(shape)] = struct.Struct(f"<{len(shape)}d")
         numbers = [each.value for each in some]
         if not all(map(math.isfinite, numbers)):
-            bad = next(name for name, each in found.items() if not math.isfinite(each.value))
+            bad = next(name for name in order if not math.isfinite(found[name].value))
             raise NotStorable(f"{bad} = {found[bad].value}")
         said = [each.stated for each in some]
         if said.count(None) == len(said):

@@ -19,8 +19,9 @@ from servemark.results.point import Mapped, Point
 from servemark.store.import_types import Judge, RowStatus
 from servemark.store.point_codec import Encoded, Encoder, NotStorable
 
-BATCH = 4_000
-"""Rows that are judged together and held in memory as points."""
+BATCH = 12_000
+"""Rows that are judged together and held in memory as points, some 3 kB each; a run that two batches share is judged
+twice."""
 MAX_TOGETHER = 20_000
 """Points of one run that are held and judged together at most; a longer run is judged by whole lines (`imports`)."""
 IN_MEMORY = 40_000
@@ -113,7 +114,8 @@ class Staging:
         for row, each in zip(rows, encoded, strict=True):
             if isinstance(each, Encoded):
                 findings, verdict = next(judged)
-                found.append(Staged(row.ordinal, "mapped", "", "{}", each, verdict, told(findings)))
+                words = told(findings) if verdict is not Verdict.VALID else ()
+                found.append(Staged(row.ordinal, "mapped", "", "{}", each, verdict, words))
                 continue
             status: RowStatus = (
                 "invalid" if isinstance(each, NotStorable) or row.status == "mapped" else row.status

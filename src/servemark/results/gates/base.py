@@ -61,6 +61,8 @@ class Gate:
     judge: Callable[[Point, Context], GateFinding]
     tolerance: float | None = None
     source: str = ""
+    idle: tuple[str, GateFinding] | None = None
+    """(a part of `registry.PARTS`, what the gate says of every point without it): most gates need not be asked."""
 
 
 def verdict_of(findings: Sequence[GateFinding]) -> Verdict:

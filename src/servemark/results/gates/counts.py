@@ -223,15 +223,50 @@ def figure_values(point: Point) -> frozenset[tuple[str, float]]:
 
 GATES = (
     Gate("partial", 1, partial, None, "a result is complete or it is not a result"),
-    Gate("none_succeeded", 1, none_succeeded, None, "a result is complete or it is not a result"),
-    Gate("counts", 1, counts, 0.0, "all are counts"),
-    Gate("unaccounted", 1, unaccounted, 0.0, "all are counts"),
     Gate(
-        "error_rate", 1, error_rate, ERROR_QUARANTINE, "the share of requests beyond p95; a warning from p99"
+        "none_succeeded",
+        1,
+        none_succeeded,
+        None,
+        "a result is complete or it is not a result",
+        idle=("requests", _NONE_SKIP),
     ),
-    Gate("unfinished", 1, unfinished, UNFINISHED_WARNING, "the tolerance of the closed loop"),
-    Gate("concurrencies", 1, concurrencies, 0.0, "the run's own manifest"),
-    Gate("superseded", 1, superseded, None, "the later complete attempt counts"),
-    Gate("duplicate", 1, duplicate, 0.0, "measured times have ten digits and more"),
+    Gate("counts", 1, counts, 0.0, "all are counts", idle=("requests", _COUNTS_SKIP)),
+    Gate("unaccounted", 1, unaccounted, 0.0, "all are counts", idle=("requests", _LOST_SKIP)),
+    Gate(
+        "error_rate",
+        1,
+        error_rate,
+        ERROR_QUARANTINE,
+        "the share of requests beyond p95; a warning from p99",
+        idle=("requests", _ERROR_SKIP),
+    ),
+    Gate(
+        "unfinished",
+        1,
+        unfinished,
+        UNFINISHED_WARNING,
+        "the tolerance of the closed loop",
+        idle=("requests", _UNFINISHED_SKIP),
+    ),
+    Gate(
+        "concurrencies", 1, concurrencies, 0.0, "the run's own manifest", idle=("expected", _CONCURRENCY_SKIP)
+    ),
+    Gate(
+        "superseded",
+        1,
+        superseded,
+        None,
+        "the later complete attempt counts",
+        idle=("attempts", _SUPERSEDED_SKIP),
+    ),
+    Gate(
+        "duplicate",
+        1,
+        duplicate,
+        0.0,
+        "measured times have ten digits and more",
+        idle=("attempts", _DUPLICATE_SKIP),
+    ),
 )
 """The family in the order of its tables."""

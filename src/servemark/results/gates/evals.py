@@ -192,9 +192,25 @@ def acceptance_length(point: Point, _context: Context) -> GateFinding:
 
 GATES = (
     Gate("eval_failed", 1, eval_failed, None, "the threshold of the task"),
-    Gate("eval_missing", 1, eval_missing, 0.0, "the run's own manifest"),
-    Gate("eval_synthetic", 1, eval_synthetic, None, "golden acceptance policy"),
-    Gate("forced_acceptance", 1, forced_acceptance, None, "golden acceptance policy"),
-    Gate("acceptance_length", 1, acceptance_length, LENGTH_TOLERANCE, "golden lengths have two decimals"),
+    Gate("eval_missing", 1, eval_missing, 0.0, "the run's own manifest", idle=("expected", _MISSING_SKIP)),
+    Gate(
+        "eval_synthetic", 1, eval_synthetic, None, "golden acceptance policy", idle=("evals", _SYNTHETIC_NONE)
+    ),
+    Gate(
+        "forced_acceptance",
+        1,
+        forced_acceptance,
+        None,
+        "golden acceptance policy",
+        idle=("speculation", _FORCED_NONE),
+    ),
+    Gate(
+        "acceptance_length",
+        1,
+        acceptance_length,
+        LENGTH_TOLERANCE,
+        "golden lengths have two decimals",
+        idle=("speculation", _LENGTH_NONE),
+    ),
 )
 """The family in the order of its tables."""

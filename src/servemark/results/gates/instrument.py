@@ -121,12 +121,40 @@ def client_limited(point: Point, _context: Context) -> GateFinding:
 
 
 GATES = (
-    Gate("short_run", 1, short_run, TURNS, "ramp and tail are about one latency of the run"),
     Gate(
-        "few_requests", 1, few_requests, float(FEW_REQUESTS), "nearest-rank p95 of fewer is the slowest one"
+        "short_run",
+        1,
+        short_run,
+        TURNS,
+        "ramp and tail are about one latency of the run",
+        idle=("duration", _LONG_SKIP),
     ),
-    Gate("steady_window", 1, steady_window, STEADY_SHARE, "ramp and tail must not outweigh the rest"),
-    Gate("window_possible", 1, window_possible, GRAIN_S, "rounding of clocks"),
-    Gate("client_limited", 1, client_limited, LOOP_LAG_LIMIT_S, "the client's own limit when it measures"),
+    Gate(
+        "few_requests",
+        1,
+        few_requests,
+        float(FEW_REQUESTS),
+        "nearest-rank p95 of fewer is the slowest one",
+        idle=("requests", _FEW_SKIP),
+    ),
+    Gate(
+        "steady_window",
+        1,
+        steady_window,
+        STEADY_SHARE,
+        "ramp and tail must not outweigh the rest",
+        idle=("duration", _STEADY_SKIP),
+    ),
+    Gate(
+        "window_possible", 1, window_possible, GRAIN_S, "rounding of clocks", idle=("duration", _WINDOW_SKIP)
+    ),
+    Gate(
+        "client_limited",
+        1,
+        client_limited,
+        LOOP_LAG_LIMIT_S,
+        "the client's own limit when it measures",
+        idle=("client", _CLIENT_SKIP),
+    ),
 )
 """The family in the order of its tables."""

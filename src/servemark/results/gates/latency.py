@@ -196,7 +196,14 @@ def itl_tpot(point: Point, _context: Context) -> GateFinding:
 
 GATES = (
     Gate("percentiles", 1, percentiles, GRAIN, "rounding of printed figures"),
-    Gate("rate_direction", 1, rate_direction, GRAIN, "rounding of printed figures"),
+    Gate(
+        "rate_direction",
+        1,
+        rate_direction,
+        GRAIN,
+        "rounding of printed figures",
+        idle=("observed", _DIRECTION_SKIP),
+    ),
     Gate("ttft_e2el", 1, ttft_e2el, GRAIN, "rounding of printed figures"),
     Gate(
         "latency_sum", 1, latency_sum, SUM_WARNING, "twice the largest residual (2.2 %) of 435 published rows"

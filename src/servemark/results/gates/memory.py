@@ -123,8 +123,29 @@ def dram_capacity(point: Point, _context: Context) -> GateFinding:
 
 
 GATES = (
-    Gate("dram_scope", 1, dram_scope, DRAM_TOLERANCE, "below the gap between GB and GiB, 7.4 %"),
-    Gate("dram_reported", 1, dram_reported, DRAM_TOLERANCE, "below the gap between GB and GiB, 7.4 %"),
-    Gate("dram_capacity", 1, dram_capacity, 0.0, "a host has no more memory than it has"),
+    Gate(
+        "dram_scope",
+        1,
+        dram_scope,
+        DRAM_TOLERANCE,
+        "below the gap between GB and GiB, 7.4 %",
+        idle=("memory", _SCOPE_SKIP),
+    ),
+    Gate(
+        "dram_reported",
+        1,
+        dram_reported,
+        DRAM_TOLERANCE,
+        "below the gap between GB and GiB, 7.4 %",
+        idle=("memory", _REPORTED_SKIP),
+    ),
+    Gate(
+        "dram_capacity",
+        1,
+        dram_capacity,
+        0.0,
+        "a host has no more memory than it has",
+        idle=("memory", _CAPACITY_SKIP),
+    ),
 )
 """The family in the order of its tables."""

@@ -105,13 +105,21 @@ def energy(point: Point, _context: Context) -> GateFinding:
 
 
 GATES = (
-    Gate("power_coverage", 1, power_coverage, EDGE_SHARE, "a trapezoid over a gap is a guess"),
+    Gate(
+        "power_coverage",
+        1,
+        power_coverage,
+        EDGE_SHARE,
+        "a trapezoid over a gap is a guess",
+        idle=("observed", _COVER_SKIP),
+    ),
     Gate(
         "energy",
         1,
         energy,
         ENERGY_TOLERANCE,
         "sampling at one second over a minute; published rows agree to 2 %",
+        idle=("power", _ENERGY_SKIP),
     ),
 )
 """The family in the order of its tables."""

@@ -137,8 +137,24 @@ def mixed_workers(point: Point, _context: Context) -> GateFinding:
 
 
 GATES = (
-    Gate("identity_version", 1, identity_version, None, "equal text, a local build part aside"),
-    Gate("version", 1, version, None, "equal text, a local build part aside"),
-    Gate("mixed_workers", 1, mixed_workers, None, "equal text, a local build part aside"),
+    Gate(
+        "identity_version",
+        1,
+        identity_version,
+        None,
+        "equal text, a local build part aside",
+        idle=("observed", _IDENTITY_SKIP),
+    ),
+    Gate(
+        "version", 1, version, None, "equal text, a local build part aside", idle=("observed", _VERSION_SKIP)
+    ),
+    Gate(
+        "mixed_workers",
+        1,
+        mixed_workers,
+        None,
+        "equal text, a local build part aside",
+        idle=("observed", _WORKERS_SKIP),
+    ),
 )
 """The family in the order of its tables."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from operator import attrgetter
 
 from servemark.base.canonical import canonical_json
@@ -21,13 +22,14 @@ from servemark.results.gates import (
     provenance,
     topology,
 )
-from servemark.results.gates.base import Context, Gate, GateFinding, Severity, Verdict
-from servemark.results.gates.read import TOTAL_PER_GPU
+from servemark.results.gates.base import Context, Gate, GateFinding, Severity, Verdict, verdict_of
+from servemark.results.gates.read import POWER_PER_GPU, TOTAL_PER_GPU, passed
 from servemark.results.point import (
     Offload,
     Point,
     PointIdentity,
     Precision,
+    Requests,
     RoleTopology,
     Scenario,
     Speculation,
@@ -46,8 +48,13 @@ GATES: tuple[Gate, ...] = (
     *power.GATES,
 )
 GATES_BY_ID: dict[str, Gate] = {gate.id: gate for gate in GATES}
-_JUDGES = tuple(gate.judge for gate in GATES)
 _ALONE = Context()
+_NO_REQUESTS = Requests()
+PARTS = (
+    "attempts", "client", "duration", "evals", "expected", "memory", "observed", "power", "requests", "roles",
+    "speculation", "telemetry",
+)  # fmt: skip
+"""What a point may lack, in the order of `_parts`; `Gate.idle` names one of them."""
 _OK, _SKIPPED, _QUARANTINE = Severity.OK, Severity.SKIPPED, Severity.QUARANTINE
 
 _PLAIN = attrgetter(
@@ -59,6 +66,8 @@ _SCENARIO, _PRECISION, _SPECULATION, _OFFLOAD, _ROLE = (
 )
 
 Judged = tuple[tuple[GateFinding, ...], Verdict]
+Judge = Callable[[Point, Context], GateFinding]
+_GAP = passed("")
 
 
 def gates_version() -> str:
@@ -66,24 +75,55 @@ def gates_version() -> str:
     return ",".join(f"{gate.id}:{gate.version}" for gate in GATES)
 
 
+def _parts(point: Point, context: Context) -> tuple[bool, ...]:
+    """Which of PARTS a point has."""
+    requests, identity = point.requests, point.identity
+    return (
+        bool(context.attempts), bool(point.client), point.duration_s is not None, bool(point.evals),
+        bool(point.expected), point.memory is not None, bool(point.observed), POWER_PER_GPU in point.figures,
+        requests is not _NO_REQUESTS and requests != _NO_REQUESTS, len(identity.topology) > 1,
+        identity.speculation is not None, point.gpus_telemetry is not None,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _to_ask(parts: tuple[bool, ...]) -> tuple[list[GateFinding], tuple[tuple[int, Judge], ...]]:
+    """Of a point with these parts: what gates say without being asked, a gap for each of the others; and those, by their
+    place."""
+    has = dict(zip(PARTS, parts, strict=True))
+    said: list[GateFinding] = []
+    asked = []
+    for place, gate in enumerate(GATES):
+        if gate.idle is not None and not has[gate.idle[0]]:
+            said.append(gate.idle[1])
+        else:
+            said.append(_GAP)
+            asked.append((place, gate.judge))
+    return said, tuple(asked)
+
+
 def judge(point: Point, context: Context = _ALONE) -> Judged:
     """What every gate says of the point, in the order of GATES, and the verdict: the worst of them.
 
     Never raises for what a point holds: a gate whose arithmetic fails (an integer that no float can hold) is skipped.
     """
-    try:
-        found = tuple([gate(point, context) for gate in _JUDGES])
-    except (ArithmeticError, ValueError, TypeError):
-        found = tuple([_careful(gate, point, context) for gate in GATES])
+    said, asked = _to_ask(_parts(point, context))
+    said = said.copy()
     verdict = Verdict.VALID
-    for finding in found:
-        severity = finding.severity  # by identity: an enum's hash is a Python call
-        if severity is _SKIPPED or severity is _OK:
-            continue
-        if severity is _QUARANTINE:
-            return found, Verdict.QUARANTINED
-        verdict = Verdict.WARNINGS
-    return found, verdict
+    try:
+        for place, ask in asked:
+            said[place] = finding = ask(point, context)
+            severity = finding.severity  # by identity: an enum's hash is a Python call
+            if severity is _SKIPPED or severity is _OK:
+                continue
+            if severity is _QUARANTINE:
+                verdict = Verdict.QUARANTINED
+            elif verdict is Verdict.VALID:
+                verdict = Verdict.WARNINGS
+    except (ArithmeticError, ValueError, TypeError):
+        said = [_careful(gate, point, context) for gate in GATES]
+        verdict = verdict_of(said)
+    return tuple(said), verdict
 
 
 def _careful(gate: Gate, point: Point, context: Context) -> GateFinding:
@@ -114,13 +154,18 @@ def contexts(points: Sequence[Point]) -> Iterator[Context]:
     point with the same figures; however often a point was measured, judging stays one pass.
     """
     numbers: dict[Hashable, int] = {}  # one hash of a configuration a point; all else goes by its number
+    known: dict[
+        int, int
+    ] = {}  # by the identity object, which rows of one source share; all live until the end
     lines: dict[tuple[str, str, int], list[Point]] = {}
     runs: dict[tuple[str, str], list[Point]] = {}
     places: dict[tuple[str, int, int | None], list[Point]] = {}
     kept: list[tuple[tuple[str, str, int], list[Point]]] = []
     for point in points:
         source, run, identity = point.source, point.execution.run, point.identity
-        number = numbers.setdefault(configuration(identity), len(numbers))
+        number = known.get(id(identity))
+        if number is None:
+            number = known[id(identity)] = numbers.setdefault(configuration(identity), len(numbers))
         line_key = (source, run, number)
         line = lines.get(line_key)
         if line is None:

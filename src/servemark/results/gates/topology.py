@@ -300,15 +300,23 @@ def _numbers(point: Point, rates: _Rates) -> dict[str, object]:
 
 GATES = (
     Gate("gpu_count", 1, gpu_count, COUNT_TOLERANCE, "the geometric middle between a count and its double"),
-    Gate("role_gpus", 1, role_count, 0.0, "both are counts"),
-    Gate("gpu_telemetry", 1, gpu_telemetry, 0.0, "both are counts"),
-    Gate("split", 1, split, SPLIT_TOLERANCE, "rounding to three digits; published rows are exact"),
+    Gate("role_gpus", 1, role_count, 0.0, "both are counts", idle=("roles", _ROLE_ONE)),
+    Gate("gpu_telemetry", 1, gpu_telemetry, 0.0, "both are counts", idle=("telemetry", _TELEMETRY_SKIP)),
+    Gate(
+        "split",
+        1,
+        split,
+        SPLIT_TOLERANCE,
+        "rounding to three digits; published rows are exact",
+        idle=("roles", _SPLIT_ONE),
+    ),
     Gate(
         "split_unknown",
         1,
         split_unknown,
         SPLIT_TOLERANCE,
         "rounding to three digits; published rows are exact",
+        idle=("roles", _UNKNOWN_ONE),
     ),
 )
 """The family in the order of its tables."""
