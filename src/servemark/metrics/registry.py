@@ -347,7 +347,9 @@ _COSTS = (
         for kind in TOKEN_KINDS
     ),
     *(
-        _cost(f"{kind}_tokens_per_s_per_mw", Unit.TOKENS_PER_S_PER_MW, _HIGH, Denominator.MEGAWATTS_PROVISIONED)
+        _cost(
+            f"{kind}_tokens_per_s_per_mw", Unit.TOKENS_PER_S_PER_MW, _HIGH, Denominator.MEGAWATTS_PROVISIONED
+        )
         for kind in TOKEN_KINDS
     ),
     _cost("users_per_mw", Unit.USERS_PER_MW, _HIGH, Denominator.MEGAWATTS_PROVISIONED),
