@@ -6,14 +6,15 @@ import math
 from dataclasses import replace
 
 import pytest
+from tests.analysis.made_points import IDENTITY, measured
 
 from servemark.analysis.costs import COST_IDS, cost_from, cost_of, cost_value, is_cost
 from servemark.analysis.rate_cards import GpuRate, RateCard, Stated
 from servemark.base.messages import LANGUAGES
+from servemark.metrics.derive import TIMES
 from servemark.metrics.figures import figure_value
 from servemark.metrics.registry import METRICS
 from servemark.results.point import RoleTopology
-from tests.analysis.made_points import IDENTITY, measured
 
 
 def rate(gpu: str, usd: float | None, kw: float | None, scope: str = "it-load") -> GpuRate:
@@ -69,7 +70,7 @@ def test_every_cost_by_hand(name: str) -> None:
     assert reading.edition == "made@2026-01-01"
     assert reading.power_scope == (None if name.startswith("usd") else "it-load")
     assert reading.why() is None
-    again = eval(reading.formula.replace("÷", "/").replace("×", "*"))  # noqa: S307 - our own arithmetic
+    again = eval(reading.formula.replace("÷", "/").replace(TIMES, "*"))  # noqa: S307 - our own arithmetic
     assert again == pytest.approx(reading.value, rel=1e-8)
     for _, value in reading.made_of:
         assert f"{value:.9g}" in reading.formula

@@ -19,6 +19,8 @@ gpus:
   mi300x: {usd_per_gpu_hour: 2, price-source: https://example.org, price-read: 2026-10-30}
 """
 
+HEAD = GOOD.partition("gpus:")[0]
+
 
 def written(folder: Path, body: str, name: str = "card.yaml") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,10 +95,8 @@ def test_what_is_wrong_is_said_with_its_place(
         + "".join(
             f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)
         ),
-        GOOD.split("gpus:")[0] + "gpus: {}\n",
-        GOOD.split("gpus:")[0]
-        + "gpus:\n"
-        + "".join(f"  g{i}: {{usd-per-gpu-hour: 1, price-source: x}}\n" for i in range(300)),
+        HEAD + "gpus: {}\n",
+        HEAD + "gpus:\n" + "".join(f"  g{i}: {{usd-per-gpu-hour: 1, price-source: x}}\n" for i in range(300)),
     ],
     ids=["empty", "list", "broken", "binary", "bomb", "no_gpu", "too_many"],
 )

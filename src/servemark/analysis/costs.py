@@ -25,6 +25,7 @@ from servemark.analysis.measured import Measured
 from servemark.analysis.rate_cards import RateCard
 from servemark.base.messages import text
 from servemark.metrics.address import Address, parse
+from servemark.metrics.derive import TIMES
 from servemark.metrics.registry import METRICS, Kind
 
 INTERACTIVITY = "interactivity.p50"
@@ -125,15 +126,15 @@ def _made(point: Measured, card: RateCard, address: Address) -> CostReading:
     card_value, scope, written = _card_figure(point, card, _HOURLY if priced else _POWER)
     parts.append((_HOURLY if priced else _POWER, card_value))
     if name == "users_per_mw":
-        value, formula = users * 1000 / card_value, f"{_n(rate)} ÷ {_n(speed)} × 1000 ÷ {written}"
+        value, formula = users * 1000 / card_value, f"{_n(rate)} ÷ {_n(speed)} {TIMES} 1000 ÷ {written}"
     elif name == "usd_per_user_hour":
         value, formula = card_value / users, f"{written} ÷ ({_n(rate)} ÷ {_n(speed)})"
     elif priced:
-        value, formula = card_value / (rate * 3600 / 1e6), f"{written} ÷ ({_n(rate)} × 3600 ÷ 1000000)"
+        value, formula = card_value / (rate * 3600 / 1e6), f"{written} ÷ ({_n(rate)} {TIMES} 3600 ÷ 1000000)"
     elif name.startswith("provisioned_joules"):
-        value, formula = card_value * 1000 / rate, f"{written} × 1000 ÷ {_n(rate)}"
+        value, formula = card_value * 1000 / rate, f"{written} {TIMES} 1000 ÷ {_n(rate)}"
     else:
-        value, formula = rate * 1000 / card_value, f"{_n(rate)} × 1000 ÷ {written}"
+        value, formula = rate * 1000 / card_value, f"{_n(rate)} {TIMES} 1000 ÷ {written}"
     if not math.isfinite(value):
         raise _AbsentError("analysis.cost.absent.zero", {"metric": parse(rate_name)})
     return CostReading(address, value, card.edition, None, {}, tuple(parts), formula, scope)
@@ -167,7 +168,7 @@ def _card_figure(point: Measured, card: RateCard, which: str) -> tuple[float, st
         value, scope = _one_gpu(card, gpu, which)
         total, sums = total + count, sums + count * value
         scopes.add(scope)
-        written.append(f"{count} × {_n(value)}")
+        written.append(f"{count} {TIMES} {_n(value)}")
     if len(scopes) > 1:
         raise _AbsentError("analysis.cost.absent.scopes", {"card": card.edition})
     return sums / total, scopes.pop(), f"(({' + '.join(written)}) ÷ {total})"

@@ -46,7 +46,7 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class GpuRate:
-    """What a card says of one GPU type: dollars a GPU-hour, and provisioned kW a GPU with its scope. Either may be absent."""
+    """What a card says of one GPU type: dollars a GPU-hour, provisioned kW a GPU with its scope. Either may be absent."""
 
     gpu: str
     usd_per_gpu_hour: Stated | None = None

@@ -40,7 +40,7 @@ def read_figure(
     if metric.inverse_of is not None:
         return _inverse(figures, chosen, metric.inverse_of)
     name = str(chosen)
-    if metric.kind == "task" and chosen.task is None:
+    if metric.kind is Kind.TASK and chosen.task is None:
         found = [each for each in figures if each.startswith(f"{metric.id}.")]
         if len(found) != 1:
             reason = "metrics.absent.several_tasks" if found else "metrics.absent.eval"

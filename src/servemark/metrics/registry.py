@@ -52,7 +52,7 @@ class Unit(StrEnum):
     REQUESTS_PER_S_PER_GPU = "req/s/GPU"
     USD_PER_MILLION_TOKENS = "$/M tok"
     USD_PER_USER_HOUR = "$/user-hour"
-    JOULES_PER_TOKEN = "J/tok"
+    JOULES_PER_TOKEN = "J/tok"  # noqa: S105 - a unit
     TOKENS_PER_S_PER_MW = "tok/s/MW"
     USERS_PER_MW = "users/MW"
 
