@@ -7,6 +7,7 @@ and run Otava itself where it can be imported (or where OTAVA_PYTHON names a Pyt
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 
@@ -56,15 +57,15 @@ OTAVA: dict[str, dict[str, object]] = {
 def answers() -> dict[str, dict[str, object]]:
     """Of each series: Otava's best division with its Q, and the change points of its e-divisive with permutations
     (`permutations`, p <= 0.05, seed 1) and of its t-test variant (`t_test`, p <= 0.001)."""
-    import numpy
-    from otava.analysis import compute_change_points, compute_change_points_orig
-    from otava.change_point_divisive.calculator import PairDistanceCalculator
+    analysis = importlib.import_module("otava.analysis")
+    calculator = importlib.import_module("otava.change_point_divisive.calculator").PairDistanceCalculator
+    array = importlib.import_module("numpy").array
 
     found: dict[str, dict[str, object]] = {}
     for name, values in SERIES.items():
-        best = PairDistanceCalculator(numpy.array(values)).get_candidate_change_point(slice(0, len(values)))
-        permuted, _ = compute_change_points_orig(values, max_pvalue=0.05, seed=1)
-        tested, _ = compute_change_points(values)
+        best = calculator(array(values)).get_candidate_change_point(slice(0, len(values)))
+        permuted, _ = analysis.compute_change_points_orig(values, max_pvalue=0.05, seed=1)
+        tested, _ = analysis.compute_change_points(values)
         found[name] = {
             "best": int(best.index),
             "q": round(float(best.qhat), 6),
