@@ -43,6 +43,8 @@ STEP_DF = 0.37
 """Degrees of freedom that one step gives (module's docstring)."""
 NORMAL_MIDDLE = 0.6745
 """Half of all normal values lie within this many standard deviations."""
+LEAST = 0.0005
+"""No spread is taken for less: figures are rounded when they are written down."""
 ASSUMED: Mapping[str, float] = {"fixed-seq-len": 0.03, "random": 0.03}
 """Relative standard deviation that is assumed of a scenario type without repeats. Groups of fixed-length repeats vary by
 0.1-3 %: the upper end is taken."""
@@ -209,7 +211,7 @@ def _spread(groups: Sequence[_Group], address: Address, basis: Basis, kind: str)
         each_sd.append(math.sqrt(within / (len(logs) - 1)))
     if df < (OWN_DF if basis == "own" else POOLED_DF):
         return None
-    sd = math.sqrt(squares / df)
+    sd = max(LEAST, math.sqrt(squares / df))
     return Noise(sd, repeats, len(each_sd), float(df), basis, "spread", kind, min(each_sd), max(each_sd))
 
 
@@ -224,7 +226,7 @@ def _steps(groups: Sequence[_Group], address: Address, basis: Basis, kind: str) 
         repeats, used = repeats + len(means), used + 1
     if len(steps) < (OWN_STEPS if basis == "own" else POOLED_STEPS):
         return None
-    sd = median(steps) / NORMAL_MIDDLE
+    sd = max(LEAST, median(steps) / NORMAL_MIDDLE)
     return Noise(sd, repeats, used, max(1.0, STEP_DF * len(steps)), basis, "steps", kind)
 
 
