@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 
 from servemark.analysis.configurations import SERIES_PARTS
 from servemark.analysis.eligible import LowEval, low_evals
@@ -14,6 +13,7 @@ from servemark.analysis.front_targets import row_name
 from servemark.analysis.front_types import FrontOptions, FrontView
 from servemark.analysis.labels import display_of, label
 from servemark.analysis.measured import Measured
+from servemark.analysis.stretches import stretches
 from servemark.base.messages import text
 from servemark.metrics.address import parse
 from servemark.metrics.registry import Better
@@ -43,28 +43,9 @@ def findings_of(view: FrontView, lang: str | None = None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def stretches(view: FrontView, on: Sequence[int]) -> list[tuple[int, float, float]]:
-    """(series, from, to) along x, ascending: where the best measured point at a target is that series'. Neighbouring
-    stretches of one series are one; the end without a neighbour has no width."""
-    higher = view.x.better == Better.HIGHER
-    places = [(view.lines[view.rows[row].line].series, view.rows[row].x or 0.0) for row in on]
-    spans: list[tuple[int, float, float]] = [(places[0][0], places[0][1], places[0][1])]
-    for (here, low), (there, high) in pairwise(places):
-        # A target between two points is reached by the one that is better in x.
-        spans.append((there if higher else here, low, high))
-    if not higher:
-        spans = [*spans[1:], (places[-1][0], places[-1][1], places[-1][1])]
-    merged: list[tuple[int, float, float]] = []
-    for series, low, high in spans:
-        if merged and merged[-1][0] == series:
-            merged[-1] = (series, merged[-1][1], high)
-        else:
-            merged.append((series, low, high))
-    return merged
-
-
 def _leaders(view: FrontView, on: Sequence[int], lang: str | None) -> str:
-    spans = stretches(view, on)
+    places = [(view.lines[view.rows[row].line].series, view.rows[row].x or 0.0) for row in on]
+    spans = stretches(places, Better(view.x.better))
     address = parse(view.x.address)
     low, high = spans[0][1], spans[-1][2]
     shown = display_of(address, [low, high])

@@ -110,7 +110,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class TargetView:
-    """The read at a target: over the main group, and of each series that has one, by its place."""
+    """The read at a target: over the main group, and of each of its series, by its place."""
 
     target: float
     chosen: bool

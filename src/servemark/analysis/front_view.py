@@ -30,19 +30,13 @@ from servemark.analysis.front_types import (
 )
 from servemark.analysis.measured import Measured
 from servemark.analysis.staircase import staircase
+from servemark.analysis.stretches import stretches
 from servemark.metrics.address import Address, parse
 from servemark.metrics.registry import Better
 
 SHOWN = 5
 """Series drawn at first."""
-EXTRA = (
-    "gpus_deployed",
-    "ttft_s.p50",
-    "ttft_s.p90",
-    "tpot_s.p90",
-    "e2el_s.p50",
-    "output_tokens_per_s_per_gpu",
-)
+EXTRA = ("gpus_deployed", "ttft_s.p50", "ttft_s.p90")
 """Further columns of the table, where points have them."""
 
 SeriesKey = tuple[int, bool, tuple[str, ...]]
@@ -171,14 +165,18 @@ class _Order:
 def _ordered(placed: Sequence[Spot], axes: Axes) -> _Order:
     held: Counter[SeriesKey] = Counter()
     counted: Counter[SeriesKey] = Counter()
+    wide: dict[SeriesKey, float] = defaultdict(float)
     by_group: dict[int, list[Spot]] = defaultdict(list)
     for spot in placed:
         counted[_key(spot)] += spot.counts
         if spot.counts:
             by_group[spot.group].append(spot)
     for some in by_group.values():
-        held.update(_key(some[int(candidate.id)]) for candidate in axes.front(enumerate(some)).on)
-    keys = sorted(counted, key=lambda k: (k[0], not k[1], -held[k], -counted[k], k[2]))
+        on = [some[int(candidate.id)] for candidate in axes.front(enumerate(some)).on]
+        held.update(_key(spot) for spot in on)
+        for key, low, high in stretches([(_key(s), s.x or 0.0) for s in on], axes.x.metric.better):
+            wide[key] += high - low
+    keys = sorted(counted, key=lambda k: (k[0], not k[1], -wide[k], -held[k], -counted[k], k[2]))
     place = {key: number for number, key in enumerate(keys)}
     rows = sorted(placed, key=lambda spot: _row_order(spot, place[_key(spot)]))
     return _Order(tuple(rows), tuple(keys), tuple(place[_key(spot)] for spot in rows))
@@ -312,7 +310,8 @@ def _series_views(order: _Order, axes: Axes, lang: str | None) -> tuple[SeriesVi
         members[order.series[row]].append((row, spot))
     parts = [series_parts(some[0][1].point) for some in members]
     drawn = [any(spot.doubt is None for _, spot in some) for some in members]
-    shown = _shown([key for key, some in zip(order.keys, drawn, strict=True) if some and key[0] == 0])
+    able = [key for key, some in zip(order.keys, drawn, strict=True) if some and key[0] == 0]
+    shown = sorted(able, key=lambda key: key[1])[:SHOWN]  # an overlay first: somebody asked for it
     found = []
     for key, some, each in zip(order.keys, members, parts, strict=True):
         group, official, _ = key
@@ -330,21 +329,6 @@ def _series_views(order: _Order, axes: Axes, lang: str | None) -> tuple[SeriesVi
             )
         )
     return tuple(found)
-
-
-def _shown(ordered: Sequence[SeriesKey]) -> set[SeriesKey]:
-    """At most `SHOWN` of the main group: unofficial ones, since somebody asked for them, then in the order given, but
-    hardware that no shown series has before another series of the same."""
-    chosen = [key for key in ordered if not key[1]][:SHOWN]
-    seen: set[str] = set()
-    later = []
-    for key in ordered:
-        if key[1] and key[2][0] not in seen and len(chosen) < SHOWN:
-            seen.add(key[2][0])
-            chosen.append(key)
-        elif key[1]:
-            later.append(key)
-    return {*chosen, *later[: SHOWN - len(chosen)]}
 
 
 def _columns(

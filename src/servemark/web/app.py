@@ -14,13 +14,14 @@ from starlette.types import Receive, Scope, Send
 
 from servemark.base.messages import LANGUAGES
 from servemark.web.answer import Answers
-from servemark.web.api.base import Route, full_path
+from servemark.web.api.base import PREFIX, Route, full_path
 from servemark.web.api.registry import ROUTES
-from servemark.web.guard import Guard, Rules
+from servemark.web.guard import Guard, Rules, Sessions
 from servemark.web.problems import MEDIA, Problem, problem_body
 from servemark.web.reply_cache import Finished
 from servemark.web.site import Site
 from servemark.web.static_files import StaticFile, StaticFiles
+from servemark.web.uploads import Uploads
 
 PAGES = ("front", "compare", "history", "cost", "sweeps", "health", "changelog", "reliability", "metrics")
 _FOREVER = "public, max-age=31536000, immutable"
@@ -82,8 +83,10 @@ def problem_response(problem: Problem, lang: str) -> Response:
 class Pages:
     """What answers requests: one object a process."""
 
-    def __init__(self, site: Site, lang: str) -> None:
+    def __init__(self, site: Site, rules: Rules, lang: str) -> None:
         self.site = site
+        sessions = Sessions(rules.token) if rules.token is not None else None
+        self.uploads = Uploads(site, site.overlays, self.language, sessions)
         self.lang = lang
         self.answers = Answers(site)
         self.static = StaticFiles()
@@ -121,6 +124,10 @@ class Pages:
         shells += [Path(f"/{name}", self.shell) for name in PAGES]
         return [
             *(self.endpoint(route) for route in ROUTES),
+            Path(f"{PREFIX}/overlays", self.uploads.add, methods=["POST"]),
+            Path(f"{PREFIX}/overlays/{{id}}", self.uploads.remove, methods=["DELETE"]),
+            Path(f"{PREFIX}/session", self.uploads.begin_session, methods=["POST"]),
+            Path(f"{PREFIX}/session", self.uploads.end_session, methods=["DELETE"]),
             *shells,
             Path("/static/{path:path}", self.file, methods=["GET"]),
         ]
@@ -139,7 +146,7 @@ class App:
     """The guarded application, for a server or a test client."""
 
     def __init__(self, site: Site, rules: Rules, lang: str = "en") -> None:
-        self.pages = Pages(site, lang)
+        self.pages = Pages(site, rules, lang)
         starlette = Starlette(
             routes=self.pages.routes(),
             lifespan=self._lifespan,
@@ -159,6 +166,7 @@ class App:
             yield
         finally:
             self.pages.answers.close()
+            self.pages.uploads.close()
 
 
 def create_app(site: Site, rules: Rules | None = None, lang: str = "en") -> App:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from enum import Enum
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -24,6 +25,14 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0
 _clients: Counter[str] = Counter()
 
 
+class _Part(Enum):
+    """What of a request comes next. BODY lasts until the request's end."""
+
+    BETWEEN = 0
+    HEAD = 1
+    BODY = 2
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """One connection. At most one deadline runs at a time beside the one for writing."""
 
@@ -31,8 +40,7 @@ class GuardedProtocol(HttpToolsProtocol):
     _write_deadline: asyncio.TimerHandle | None = None
     _who: str | None = None
     _head_bytes = 0
-    _in_head = True
-    _whole = True
+    _part = _Part.BETWEEN
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count it, or refuse it without a word."""
@@ -61,36 +69,47 @@ class GuardedProtocol(HttpToolsProtocol):
         """Bound what is kept of a head."""
         if self.transport.is_closing():
             return
-        if self._in_head and self._deadline is None:
+        if self._part is _Part.BETWEEN and self._deadline is None:
             self._limit(HEAD_S)
+        going_on = self._part is _Part.HEAD
         super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD:
-                self.transport.write(_TOO_LARGE)
-                self.transport.close()
+        if self._part is _Part.HEAD and going_on:
+            self._count(len(data))
 
     def on_message_begin(self) -> None:
         """A head begins."""
-        self._in_head, self._whole, self._head_bytes = True, False, 0
+        self._part, self._head_bytes = _Part.HEAD, 0
         super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of it."""
+        super().on_url(url)
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One line of it."""
+        super().on_header(name, value)
+        self._count(len(name) + len(value))
 
     def on_headers_complete(self) -> None:
         """A body may follow, for so long."""
-        self._in_head, self._head_bytes = False, 0
+        if self.transport.is_closing():
+            return
+        self._part = _Part.BODY
         self._limit(BODY_S)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """The request is here."""
-        self._whole, self._in_head = True, True
+        self._part = _Part.BETWEEN
         self._limit(None)
-        super().on_message_complete()
+        if self.cycle is not None:
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Keep the connection when the whole request was read; else read on for a moment and close it."""
         super().on_response_complete()
-        if not self._whole and not self._in_head and not self.transport.is_closing():
+        if self._part is _Part.BODY and not self.transport.is_closing():
             self._limit(LINGER_S)
 
     def pause_writing(self) -> None:
@@ -102,6 +121,12 @@ class GuardedProtocol(HttpToolsProtocol):
         """It reads again."""
         super().resume_writing()
         self._limit_writing(None)
+
+    def _count(self, more: int) -> None:
+        self._head_bytes += more
+        if self._head_bytes > MAX_HEAD and not self.transport.is_closing():
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()
 
     def _limit(self, seconds: float | None) -> None:
         if self._deadline is not None:

@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from servemark import __version__
 from servemark.analysis.measured import Measured
@@ -21,9 +20,7 @@ from servemark.base.home import Home
 from servemark.store.database import Store
 from servemark.store.raw_files import RawFiles
 from servemark.web.depends import Depends
-
-if TYPE_CHECKING:
-    from servemark.web.overlays import Overlays
+from servemark.web.overlays import Overlays
 
 KEPT_POINTS = 60_000
 """Decoded points that are kept for the next question about the same selection; about 3 KB each."""
@@ -88,7 +85,7 @@ class Site:
     home: Home
     suite: Path | None = None
     allow_writes: bool = False
-    overlays: Overlays | None = None
+    overlays: Overlays = field(default_factory=Overlays)
     program: str = field(default_factory=program_version)
     _local: threading.local = field(default_factory=threading.local)
     _selections: _Selections = field(default_factory=lambda: _Selections(KEPT_POINTS))
@@ -187,6 +184,6 @@ class Context:
 
     def overlay(self, ids: str | None) -> list[Measured]:
         """Points of the overlays with these ids (commas between them); Problem 404 for one that is gone."""
-        if not ids or self.site.overlays is None:
+        if not ids:
             return []
         return [point for each in ids.split(",") for point in self.site.overlays.points(each)]
