@@ -101,7 +101,7 @@ function skeleton(ctx) {
   const parts = { heading: el("h1", {}), findings: block("findings", "ul"), picks: block("picks"), filters: block("filter-part"), banner: block("banner"), trouble: block("trouble") };
   Object.assign(parts, { yAxis: block("axis-pick y"), xAxis: block("axis-pick x"), chart: block("chart-box"), legend: block("legend"), read: block("read-part"), words: el("p", { class: "note" }), target: block("target-pick"), options: block("view-options") });
   Object.assign(parts, { table: block("table-box"), tableTools: block("tools"), chartTools: block("tools"), left: block("left-out"), notes: block("notes") });
-  parts.node = el("div", { class: "front-page" },
+  parts.node = el("div", { class: "front-page bare" },
     el("div", { class: "title-row" }, parts.heading, parts.chartTools),
     parts.findings,
     parts.banner,
@@ -125,6 +125,7 @@ function paint(ctx, state) {
   const shown = shownSeries(ctx, view);
   const drawn = view.series.map((each, i) => ({ ...each, shown: shown.has(i) }));
   fill(parts.trouble);
+  parts.node.classList.remove("bare");
   parts.heading.textContent = headline(ctx, facets);
   ctx.heading(headline(ctx, facets));
   fill(parts.findings, view.findings.map((text) => el("li", {}, text)));
