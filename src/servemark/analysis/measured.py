@@ -7,7 +7,7 @@ reads these and nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from servemark.base.canonical import content_hash
 from servemark.metrics.address import Address
@@ -54,6 +54,8 @@ class Measured:
     official: bool = True
     """False for an overlay: never on an official front, never without its mark."""
     stored_id: int | None = None
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    """Definition id of each stated figure, by its address: unlike ones do not belong on one axis unmarked."""
 
     @property
     def concurrency(self) -> int | None:
@@ -145,4 +147,5 @@ def _of(
         url=point.execution.url,
         official=official,
         stored_id=stored_id,
+        definitions={name: figure.definition for name, figure in point.figures.items()},
     )

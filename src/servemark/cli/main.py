@@ -31,6 +31,7 @@ VERBS = {
     "runs": "servemark.cli.runs:runs",
     "show": "servemark.cli.show:show",
     "report": "servemark.cli.report:report",
+    "serve": "servemark.cli.serve:serve",
     "explain": "servemark.cli.explain:explain",
     "doctor": "servemark.cli.doctor:doctor",
     "prune": "servemark.cli.prune:prune",

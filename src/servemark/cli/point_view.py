@@ -13,7 +13,7 @@ from servemark.base.errors import ServemarkError, input_error
 from servemark.base.home import Home
 from servemark.base.messages import text
 from servemark.base.printable import printable
-from servemark.cli.import_view import reason_text
+from servemark.store.reasons import reason_text
 
 if TYPE_CHECKING:
     from servemark.results.gates.base import GateFinding

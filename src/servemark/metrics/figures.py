@@ -10,8 +10,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from servemark.base.messages import text
 from servemark.metrics.address import Address, parse
-from servemark.metrics.registry import FLIPPED
+from servemark.metrics.registry import FLIPPED, Kind
 
 PER_GPU = "_per_gpu"
 TOTALS = {"total_tokens": ("input_tokens", "output_tokens")}
@@ -28,6 +29,10 @@ class FigureReading:
     made_of: tuple[tuple[str, float], ...] = ()
     formula: str = ""
 
+    def why(self, lang: str | None = None) -> str | None:
+        """Why it is absent, in words; None for a value that is there."""
+        return text(self.reason, lang) if self.reason else None
+
 
 def read_figure(
     figures: Mapping[str, float], address: Address | str, gpus_deployed: int | None = None
@@ -35,10 +40,12 @@ def read_figure(
     """The figure that `address` names. Raises ServemarkError (exit code 2) for text that is no address."""
     chosen = parse(address) if isinstance(address, str) else address
     metric = chosen.metric
+    if metric.kind is Kind.COST:  # another's rate card is not ours: a stated cost is never taken
+        return FigureReading(chosen, None, f"metrics.absent.{metric.need.value}")
     if metric.inverse_of is not None:
         return _inverse(figures, chosen, metric.inverse_of)
     name = str(chosen)
-    if metric.kind == "task" and chosen.task is None:
+    if metric.kind is Kind.TASK and chosen.task is None:
         found = [each for each in figures if each.startswith(f"{metric.id}.")]
         if len(found) != 1:
             reason = "metrics.absent.several_tasks" if found else "metrics.absent.eval"

@@ -110,6 +110,11 @@ _identity = lru_cache(maxsize=4096)(decode_identity)
 _shape_of = lru_cache(maxsize=4096)(decode_shape)
 
 
+def identity_of(packed: bytes) -> PointIdentity:
+    """A configuration's identity, without a concurrency."""
+    return _identity(packed, None)
+
+
 @lru_cache(maxsize=4096)
 def _places(data: bytes) -> dict[str, int]:
     shape: Shape = _shape_of(data)
