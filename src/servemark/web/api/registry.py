@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from servemark.web.api import facets, front, messages, metrics, openapi
+from servemark.web.api import facets, front, messages, metrics, openapi, points
 from servemark.web.api.base import Route
 
 _DESCRIBED: tuple[Route, ...] = (
@@ -10,5 +10,6 @@ _DESCRIBED: tuple[Route, ...] = (
     front.ROUTE,
     messages.ROUTE,
     metrics.ROUTE,
+    *points.ROUTES,
 )
 ROUTES: tuple[Route, ...] = (*_DESCRIBED, openapi.route_over(_DESCRIBED))
