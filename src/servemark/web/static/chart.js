@@ -16,7 +16,7 @@
 //     target, targetLabel, marks: [{ x, y, kind: "floor"|"estimate" }]       a line across at x = target, and what was read
 //     name(i), tip(i) -> [node…], href(i), tag(i)  words for a point: for readers aloud, tooltip, address, short label
 //   }
-// Also: swatch(i) the series' sign as a small svg; ticks(low, high, count, log); style(i) -> { colour, shape, dash }.
+// Also: swatch(i, official, small) the series' sign as a small svg, without its dash where `small`; ticks(low, high, count, log); style(i) -> { colour, shape, dash }.
 // Keys: Tab enters, left and right along a line, up and down between lines, Home and End, Enter opens, Escape hides.
 
 import { el, fill, svg } from "./dom.js";
@@ -34,8 +34,9 @@ export function style(i) {
   return { colour: "var(--s" + (i % 8) + ")", shape: SHAPES[(i + lap * 3) % 8], dash: DASHES[(i + lap) % 8] };
 }
 
-export function swatch(i, official = true) {
+export function swatch(i, official = true, small = false) {
   const { colour, shape, dash } = style(i);
+  if (small) return svg("svg", { class: "swatch", width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true", vars: { "--c": colour } }, svg("path", { d: shape, class: official ? "dot on" : "dot on unofficial" }));
   return svg("svg", { class: "swatch", width: 30, height: 14, viewBox: "-15 -7 30 14", "aria-hidden": "true", vars: { "--c": colour } },
     svg("path", { d: "M-15 0H15", class: "step", "stroke-dasharray": dash }),
     svg("path", { d: shape, class: official ? "dot on" : "dot on unofficial" }));
@@ -106,7 +107,7 @@ export function chart(host, { t }) {
 
   function paint() {
     const width = Math.max(280, host.clientWidth);
-    const height = Math.round(Math.max(320, Math.min(480, width * 0.56)));
+    const height = Math.round(Math.max(330, Math.min(500, width * 0.62)));
     const known = visible(data);
     const inside = known.filter((i) => (!data.x.log || data.points.x[i] > 0) && (!data.y.log || data.points.y[i] > 0));
     const xs = inside.map((i) => data.points.x[i]);
@@ -220,7 +221,7 @@ export function chart(host, { t }) {
     const rightHalf = x > (box.left + box.right) / 2;
     return svg("g", { class: "target", "aria-hidden": "true" },
       svg("path", { d: "M" + x + " " + box.top + "V" + box.bottom }),
-      svg("text", { x: rightHalf ? x - 6 : x + 6, y: box.bottom - 8, "text-anchor": rightHalf ? "end" : "start" }, data.targetLabel),
+      svg("text", { x: rightHalf ? x - 6 : x + 6, y: box.top + 9, "text-anchor": rightHalf ? "end" : "start" }, data.targetLabel),
       (data.marks || []).map((mark) => svg("circle", { class: "read " + mark.kind, cx: r(scales.x.at(mark.x)), cy: r(scales.y.at(mark.y)), r: mark.kind === "floor" ? 10 : 5 })));
   }
 
@@ -259,9 +260,10 @@ export function chart(host, { t }) {
   // Short names beside points of the front, where there is room for them.
   function tags() {
     const taken = seen.map(({ px, py }) => [px - 6, py - 6, px + 6, py + 6]);
+    const most = box.width < 520 ? 12 : 26;
     const group = svg("g", { class: "tags", "aria-hidden": "true" });
     for (const { i, px, py } of [...seen].filter((each) => rank(each.i) === 2).sort((a, b) => a.px - b.px).slice(0, 60)) {
-      const text = clip(data.tag(i), 22);
+      const text = clip(data.tag(i), most);
       const wide = textWidth(text) * 0.92;
       for (const [dx, dy] of [[9, -8], [9, 15], [-9 - wide, -8], [-9 - wide, 15]]) {
         const area = [px + dx, py + dy - 10, px + dx + wide, py + dy + 2];

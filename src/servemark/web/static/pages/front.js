@@ -382,7 +382,7 @@ function columnsOf(ctx, view, how) {
   const line = (i) => view.lines[c.line[i]];
   const figure = (info, shown, values, lows, highs, key) => ({ key, label: shown.unit ? info.label + " (" + shown.unit + ")" : info.label, csv: info.address + (info.unit ? " (" + info.unit + ")" : ""), title: info.definition, number: true, value: (i) => values[i], cell: (i) => [shown.number(values[i]), lows && known(lows[i]) ? el("small", {}, " " + shown.number(lows[i]) + "–" + shown.number(highs[i])) : null] });
   return [
-    { key: "series", label: t("web.column.series"), value: (i) => view.series[line(i).series].label, cell: (i) => el("a", { class: "row-name", href: pointHref(ctx, c.ref[i]) }, swatch(line(i).series, c.official[i] !== false), el("span", {}, view.series[line(i).series].label)) },
+    { key: "series", label: t("web.column.series"), value: (i) => view.series[line(i).series].label, cell: (i) => el("a", { class: "row-name", href: pointHref(ctx, c.ref[i]) }, swatch(line(i).series, c.official[i] !== false, true), el("span", {}, view.series[line(i).series].label)) },
     { key: "line", label: t("web.column.topology"), value: (i) => line(i).label },
     { key: "concurrency", label: t("web.column.concurrency"), number: true, value: (i) => c.concurrency[i], cell: (i) => (c.concurrency[i] === null ? t("web.load.open") : String(c.concurrency[i])) },
     figure(view.x, how.x, c.x, c.x_low, c.x_high, "x"),
