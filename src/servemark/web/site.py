@@ -14,16 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from servemark import __version__
-from servemark.analysis.measured import Measured
-from servemark.analysis.selection import Selection, select
+from servemark.analysis.measured import Measured, of_stored
+from servemark.analysis.noise import NoiseModel, noise_model
+from servemark.analysis.rate_cards import user_rates
+from servemark.analysis.selection import Selection, select, store_filter
 from servemark.base.home import Home
 from servemark.store.database import Store
+from servemark.store.points import count_points, load_repeats
 from servemark.store.raw_files import RawFiles
 from servemark.web.depends import Depends
 from servemark.web.overlays import Overlays
+from servemark.web.problems import Problem
 
 KEPT_POINTS = 60_000
 """Decoded points that are kept for the next question about the same selection; about 3 KB each."""
+REPEATS = 8_000
+"""Points of repeats that the noise is worked out from; older ones are left out."""
 _Stat = tuple[int, int, int]
 
 
@@ -88,12 +94,19 @@ class Site:
     overlays: Overlays = field(default_factory=Overlays)
     program: str = field(default_factory=program_version)
     _local: threading.local = field(default_factory=threading.local)
+    _noise: tuple[str, NoiseModel] | None = None
+    _noise_lock: threading.Lock = field(default_factory=threading.Lock)
     _selections: _Selections = field(default_factory=lambda: _Selections(KEPT_POINTS))
 
     def store_version(self) -> str:
-        """Changes with every write to the store and with another file under its name. Two calls of stat."""
+        """Changes with every write to the store, with another file under its name, and with a rate card of this home. Two
+        or three calls of stat."""
         path = self.home.store
-        return f"{file_stat(path)}{file_stat(path.with_name(path.name + '-wal'))}"
+        rates = user_rates(self.home.root)
+        cards = (
+            "".join(str(file_stat(each)) for each in sorted(rates.glob("*.yaml"))) if rates.is_dir() else ""
+        )
+        return f"{file_stat(path)}{file_stat(path.with_name(path.name + '-wal'))}{cards}"
 
     def sweeps_version(self) -> str:
         """Changes with every write to the file of sweeps."""
@@ -148,9 +161,22 @@ class Site:
         key = (self.store_version(), chosen)
         found = self._selections.get(key)
         if found is None:
+            points = count_points(self.store(), store_filter(chosen))
+            if points > KEPT_POINTS:
+                raise Problem(400, "serve.many_points", points=points, limit=KEPT_POINTS)
             found = select(self.store(), chosen)
             self._selections.put(key, found)
         return found
+
+    def noise(self) -> NoiseModel:
+        """What repeats in the whole store show, of the newest `REPEATS` points."""
+        version = self.store_version()
+        with self._noise_lock:
+            held = self._noise
+            if held is None or held[0] != version:
+                points = [of_stored(each) for each in load_repeats(self.store(), REPEATS)]
+                held = self._noise = (version, noise_model(points))
+        return held[1]
 
     def secrets(self) -> Sequence[str]:
         """Folders of this machine that no answer may name."""
@@ -181,6 +207,17 @@ class Context:
     def select(self, chosen: Selection) -> list[Measured]:
         """Points of the store."""
         return self.site.select(chosen)
+
+    def select_some(self, chosen: Selection, limit: int) -> list[Measured]:
+        """The same; Problem 400 for more points than `limit`."""
+        found = self.site.select(chosen)
+        if len(found) > limit:
+            raise Problem(400, "serve.many_points", points=len(found), limit=limit)
+        return found
+
+    def noise(self) -> NoiseModel:
+        """How far figures vary when they are measured again."""
+        return self.site.noise()
 
     def overlay(self, ids: str | None) -> list[Measured]:
         """Points of the overlays with these ids (commas between them); Problem 404 for one that is gone."""

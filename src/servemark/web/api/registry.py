@@ -8,6 +8,8 @@ from servemark.web.api.base import Route
 _DESCRIBED: tuple[Route, ...] = (
     facets.ROUTE,
     front.ROUTE,
+    front.CSV_ROUTE,
+    front.ROWS_ROUTE,
     messages.ROUTE,
     metrics.ROUTE,
 )
