@@ -79,6 +79,7 @@ def columnar(view: FrontView) -> dict[str, object]:
         "findings": list(view.findings),
         "target": _target(view.target),
         "notes": list(view.notes),
+        "card": view.card,
     }
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from servemark.analysis.axes import varies
 from servemark.analysis.configurations import SERIES_PARTS
 from servemark.analysis.eligible import LowEval, low_evals
 from servemark.analysis.format import significant
@@ -142,9 +143,11 @@ def notes_of(
     if len(view.groups) > 1:
         names = "; ".join(group.label for group in view.groups[:FEW])
         notes.append(text("front.note.groups", lang, count=len(view.groups), names=names))
+    if view.card:
+        notes.append(text("front.note.card", lang, card=view.card))
     for info, values in ((view.x, [r.x for r in view.rows]), (view.y, [r.y for r in view.rows])):
         known = [value for value in values if value is not None]
-        if len(known) > 1 and len(set(known)) == 1:
+        if len(known) > 1 and not varies(known):
             notes.append(text("front.note.same", lang, metric=info.label))
     unsaid = sum(
         1

@@ -56,7 +56,8 @@ class TargetRead:
 
 
 def target_read(points: Sequence[Placed], x_better: Better, y_better: Better, target: float) -> TargetRead:
-    """The read at `target` in x. An estimate that is no better than what was measured is none. Ties go to the point that is nearer to the target, then to the earlier row.
+    """The read at `target` in x. Ties go to the point that is nearer to the target, then to the earlier row. An estimate
+    that is no better than what was measured is none.
 
     By hand: (20, 900), (40, 700), (80, 300) of one line, both higher better, at 60: floor 300, estimate 500.
     """

@@ -4,7 +4,8 @@
 // `update` is called instead of a new render when only the query changed, `close` when another page comes. `ctx` holds
 //   t, lang, path, rest (what follows the page's path), params (URLSearchParams, `lang` left out), report (true on disk)
 //   get(path, params) -> body      of this visit: given up when the reader moves on
-//   href(path, params), go(path, params, { replace }), set({ key: value }, { replace: true })   the page's own query
+//   href(path, params), go(path, params, { replace })
+//   set({ key: value }, { replace: true })   keys of the page's own query; the page draws itself anew, nothing is called
 //   say(text)                      to a screen reader
 //   shared(name, make)             a value made once and kept while the page is open: ctx.shared("facets", () => ctx.get(…))
 //   heading(text)                  for pages whose title comes with their data: sets the document's title too
@@ -34,7 +35,7 @@ async function start() {
 
 async function speak(code) {
   setWords({}, code);
-  setWords(await get("/api/v1/messages", { lang: code }), code);
+  setWords((await get("/api/v1/messages", {})).messages, code);
   frame();
 }
 
@@ -105,8 +106,7 @@ function context(here, path, params) {
     get: (to, query) => get(to, query, here.visit.signal),
     set: (changes, { replace = true } = {}) => {
       const now = where();
-      go(now.path, change(now.params, changes), { replace: true });
-      if (!replace) history.pushState(null, "", location.href);
+      go(now.path, change(now.params, changes), { replace, quiet: true });
     },
     say: (text) => fill(document.getElementById("said"), text),
     shared: (name, make) => {

@@ -8,7 +8,7 @@
 //   data = {
 //     label,                                       what the whole drawing is, for a screen reader
 //     x, y: { label, better: "higher"|"lower"|"neither", log, how: display(…) of format.js, word: "higher is better" }
-//     points: { x: [], y: [], line: [i], state: ["on"|"dominated"|"excluded"|"absent"], official: [bool],
+//     points: { x: [], y: [], line: [i], state: ["on"|"beyond"|"dominated"|"excluded"|"absent"], official: [bool],
 //               x_low, x_high, y_low, y_high: [] or null entries }           base units, null where absent
 //     series: [{ label, path: [[x, y]…], shown }], lines: [{ series, label, points: [i] }]      shown ones are drawn
 //     front: [[x, y]…],                            the staircase over everything
@@ -241,7 +241,7 @@ export function chart(host, { t }) {
   }
 
   function rank(i) {
-    return data.points.state[i] === "on" ? 2 : onOwn(i) ? 1 : 0;
+    return data.points.state[i] !== "dominated" ? 2 : onOwn(i) ? 1 : 0;
   }
 
   function onOwn(i) {
@@ -388,9 +388,9 @@ function visible(data) {
   const p = data.points;
   const found = [];
   for (let i = 0; i < p.x.length; i += 1) {
-    if (!known(p.x[i]) || !known(p.y[i]) || (p.state[i] !== "on" && p.state[i] !== "dominated")) continue;
+    if (!known(p.x[i]) || !known(p.y[i]) || p.state[i] === "excluded" || p.state[i] === "absent") continue;
     const series = data.series[data.lines[p.line[i]].series];
-    if (series.shown && (data.dominated !== false || p.state[i] === "on" || inPath(series, p.x[i], p.y[i]))) found.push(i);
+    if (series.shown && (data.dominated !== false || p.state[i] !== "dominated" || inPath(series, p.x[i], p.y[i]))) found.push(i);
   }
   return found;
 }

@@ -3,7 +3,7 @@
 //   report                          true in a one-file report
 //   where()                         { path, params: URLSearchParams }
 //   href(path, params)              an address for a link; params: URLSearchParams or {key: text | [texts] | null}
-//   go(path, params, { replace })   moves there; `replace` leaves no step behind
+//   go(path, params, { replace, quiet })   moves there; `replace` leaves no step behind; `quiet` tells nobody
 //   onMove(f)                       f() after each move, also back and forward
 //   query(params)                   URLSearchParams of either form, empty values left out, keys in the order given
 //   change(params, {key: value})    a copy with some keys set; null takes one away
@@ -46,10 +46,10 @@ export function href(path, params) {
   return (report ? "#" : "") + path + (text ? "?" + text : "");
 }
 
-export function go(path, params, { replace = false } = {}) {
+export function go(path, params, { replace = false, quiet = false } = {}) {
   const address = href(path, params);
   history[replace ? "replaceState" : "pushState"](null, "", address);
-  if (!replace) for (const each of listeners) each();
+  if (!replace && !quiet) for (const each of listeners) each();
 }
 
 export function onMove(f) {

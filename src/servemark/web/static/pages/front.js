@@ -21,16 +21,15 @@ export function title(t) {
 export async function render(root, ctx) {
   let now = ctx;
   const early = ctx.params.has("model") ? ask(ctx).catch(() => null) : null;
-  const facets = await ctx.shared("facets", () => ctx.get("/api/v1/facets"));
-  settle(ctx, facets);
+  settle(ctx, await choicesOf(ctx));
   const parts = skeleton(ctx);
   const plot = chart(parts.chart, ctx);
-  const state = { facets, parts, plot, view: null, rows: null, set: (changes, again = true) => move(changes, again) };
+  const state = { facets: null, parts, plot, view: null, set: (changes, again = true) => move(changes, again) };
   const drops = ctx.report ? null : dropZone(root, ctx, (id) => move({ overlay: id }));
   fill(root, parts.node);
 
   async function move(changes, again = true) {
-    now.set(changes);
+    now.set(changes, { replace: !again || Object.hasOwn(changes, "target") });
     now = { ...now, params: new URLSearchParams(location.href.includes("#") && now.report ? location.hash.split("?")[1] : location.search) };
     now.params.delete("lang");
     if (again) await load(null);
@@ -41,9 +40,9 @@ export async function render(root, ctx) {
     parts.node.setAttribute("aria-busy", "true");
     const asked = now.params.toString();
     try {
-      const view = given || (await ask(now));
+      const [view, facets] = await Promise.all([given || ask(now), choicesOf(now)]);
       if (asked !== now.params.toString()) return;
-      state.view = view;
+      Object.assign(state, { view, facets });
       paint(now, state);
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -59,7 +58,7 @@ export async function render(root, ctx) {
   return {
     update: async (next) => {
       now = next;
-      settle(now, facets);
+      settle(now, await choicesOf(now));
       await load(null);
     },
     close: () => {
@@ -71,6 +70,12 @@ export async function render(root, ctx) {
 
 function ask(ctx) {
   return ctx.get("/api/v1/front", asked(ctx.params));
+}
+
+// What there is to choose from, with the counts of this model and scenario.
+function choicesOf(ctx) {
+  const chosen = { model: ctx.params.get("model"), scenario: ctx.params.get("scenario") };
+  return ctx.shared("facets" + JSON.stringify(chosen), () => ctx.get("/api/v1/facets", chosen));
 }
 
 function asked(params) {
@@ -96,7 +101,7 @@ function skeleton(ctx) {
   const parts = { heading: el("h1", {}), findings: block("findings", "ul"), picks: block("picks"), filters: block("filter-part"), banner: block("banner"), trouble: block("trouble") };
   Object.assign(parts, { yAxis: block("axis-pick y"), xAxis: block("axis-pick x"), chart: block("chart-box"), legend: block("legend"), read: block("read-part"), words: el("p", { class: "note" }), target: block("target-pick"), options: block("view-options") });
   Object.assign(parts, { table: block("table-box"), tableTools: block("tools"), chartTools: block("tools"), left: block("left-out"), notes: block("notes") });
-  parts.node = el("div", { class: "front-page" },
+  parts.node = el("div", { class: "front-page bare" },
     el("div", { class: "title-row" }, parts.heading, parts.chartTools),
     parts.findings,
     parts.banner,
@@ -120,6 +125,7 @@ function paint(ctx, state) {
   const shown = shownSeries(ctx, view);
   const drawn = view.series.map((each, i) => ({ ...each, shown: shown.has(i) }));
   fill(parts.trouble);
+  parts.node.classList.remove("bare");
   parts.heading.textContent = headline(ctx, facets);
   ctx.heading(headline(ctx, facets));
   fill(parts.findings, view.findings.map((text) => el("li", {}, text)));
@@ -233,8 +239,7 @@ function chartData(ctx, view, series, how, dominated) {
   const axis = (name) => ({ ...view[name], log: log.has(name), how: how[name], word: t("web.better." + view[name].better) });
   const read = view.target;
   const marks = [];
-  if (read && known(read.x) && known(read.y)) marks.push({ x: read.x, y: read.y, kind: "floor" });
-  if (read && read.estimate && known(read.estimate.y)) marks.push({ x: read.target, y: read.estimate.y, kind: "estimate" });
+  if (read && known(read.overall.y)) marks.push({ x: read.overall.x, y: read.overall.y, kind: "floor" });
   const place = (i) => view.lines[c.line[i]];
   return {
     label: t("web.chart.label", { y: view.y.label, x: view.x.label, points: c.x.length }),
@@ -310,7 +315,7 @@ function targetPick(ctx, state, how) {
     else if (!input.value) set({ target: null });
   }, 160);
   return el("label", { class: "target-label" }, el("span", {}, t("web.target", { metric: view.x.label })),
-    el("input", { type: "number", inputmode: "decimal", step: "any", value: value === null || value === "" ? null : Number((Number(value) * how.x.factor).toPrecision(10)), placeholder: t("web.target.hint"), oninput: (event) => change(event.target) }),
+    el("input", { type: "number", inputmode: "decimal", step: "any", value: value === null || value === "" ? null : Number((Number(value) * how.x.factor).toPrecision(10)), placeholder: view.target ? how.x.number(view.target.target) : t("web.target.hint"), oninput: (event) => change(event.target) }),
     el("span", { class: "unit" }, how.x.unit));
 }
 
@@ -318,11 +323,11 @@ function reading(ctx, view, how) {
   const { t } = ctx;
   const read = view.target;
   if (!read) return null;
-  const floor = known(read.floor) ? read.floor : null;
-  return el("section", { class: "read-card" + (read.state === "reached" ? "" : " none"), "aria-live": "polite" },
+  const floor = known(read.overall.floor) ? read.overall.floor : null;
+  return el("section", { class: "read-card" + (floor === null ? " none" : ""), "aria-live": "polite" },
     el("h3", {}, t("web.target.head", { value: how.x.text(read.target) })),
-    floor === null ? null : el("p", { class: "big" }, how.y.number(read.y), el("span", { class: "unit" }, " " + how.y.unit)),
-    (read.texts || [read.headline, read.configuration, read.estimate_text].filter(Boolean)).map((text) => el("p", {}, text)),
+    floor === null ? null : el("p", { class: "big" }, how.y.number(read.overall.y), el("span", { class: "unit" }, " " + how.y.unit)),
+    el("p", {}, read.text),
     floor === null ? null : el("p", {}, el("a", { href: pointHref(ctx, view.columns.ref[floor]) }, t("web.target.open"))));
 }
 
