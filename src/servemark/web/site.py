@@ -8,17 +8,20 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from servemark import __version__
+from servemark.analysis.front_query import accuracy_results, with_gates
 from servemark.analysis.measured import Measured, of_stored
 from servemark.analysis.noise import NoiseModel, noise_model
 from servemark.analysis.rate_cards import user_rates
 from servemark.analysis.selection import Selection, select, store_filter
 from servemark.base.home import Home
+from servemark.catalog.layout import shipped_suites
 from servemark.store.database import Store
 from servemark.store.points import count_points, load_repeats
 from servemark.store.raw_files import RawFiles
@@ -30,6 +33,8 @@ KEPT_POINTS = 60_000
 """Decoded points that are kept for the next question about the same selection; about 3 KB each."""
 REPEATS = 8_000
 """Points of repeats that the noise is worked out from; older ones are left out."""
+LOOK_S = 3.0
+SWEEPS_S = 10.0
 _Stat = tuple[int, int, int]
 
 
@@ -94,6 +99,7 @@ class Site:
     overlays: Overlays = field(default_factory=Overlays)
     program: str = field(default_factory=program_version)
     _local: threading.local = field(default_factory=threading.local)
+    _suite_seen: tuple[float, str] = (0.0, "")
     _noise: tuple[str, NoiseModel] | None = None
     _noise_lock: threading.Lock = field(default_factory=threading.Lock)
     _selections: _Selections = field(default_factory=lambda: _Selections(KEPT_POINTS))
@@ -109,22 +115,28 @@ class Site:
         return f"{file_stat(path)}{file_stat(path.with_name(path.name + '-wal'))}{cards}"
 
     def sweeps_version(self) -> str:
-        """Changes with every write to the file of sweeps."""
+        """Changes with every write to the file of sweeps, and every few seconds: who holds a sweep, and how long it will
+        last, is written nowhere."""
         folder = self.home.sweeps
-        return "".join(
+        beat = int(time.time() / SWEEPS_S) if folder.is_dir() else 0
+        return f"{beat}" + "".join(
             str(file_stat(path)) for path in sorted(folder.glob("*.sqlite*")) if "-shm" not in path.name
         )
 
     def suite_version(self) -> str:
-        """Changes with any file of the suite: name, size, time."""
-        if self.suite is None:
-            return ""
+        """Changes with any file of a suite: name, size, time. Looked at every `LOOK_S` at most."""
+        seen, found = self._suite_seen
+        if found and time.monotonic() - seen < LOOK_S:
+            return found
         digest = hashlib.sha256()
-        for folder, _, files in sorted(os.walk(self.suite)):
-            for name in sorted(files):
-                path = Path(folder, name)
-                digest.update(f"{path}{file_stat(path)}\n".encode("utf-8", "surrogateescape"))
-        return digest.hexdigest()
+        for root in self.suites():
+            for folder, folders, files in os.walk(root):
+                folders[:] = sorted(each for each in folders if not each.startswith("."))
+                for name in sorted(files):
+                    path = Path(folder, name)
+                    digest.update(f"{path}{file_stat(path)}\n".encode("utf-8", "surrogateescape"))
+        self._suite_seen = (time.monotonic(), digest.hexdigest())
+        return self._suite_seen[1]
 
     def version(self, depends: Depends) -> str:
         """What an answer hangs on, as text."""
@@ -168,6 +180,25 @@ class Site:
             self._selections.put(key, found)
         return found
 
+    def for_front(self, chosen: Selection, limit: int) -> tuple[list[Measured], list[Measured]]:
+        """See `Context.for_front`."""
+        key = (f"front {self.store_version()}", chosen)
+        points = self._selections.get(key)
+        evals = self._selections.get((f"evals {self.store_version()}", chosen))
+        if points is None or evals is None:
+            found = self.select(chosen)
+            if len(found) > limit:
+                raise Problem(400, "serve.many_points", points=len(found), limit=limit)
+            points = with_gates(self.store(), found)
+            evals = accuracy_results(self.store(), points)
+            self._selections.put(key, points)
+            self._selections.put((f"evals {key[0].removeprefix('front ')}", chosen), evals)
+        return points, evals
+
+    def suites(self) -> list[Path]:
+        """The suite that is served, else those that come with servemark."""
+        return [self.suite] if self.suite is not None else list(shipped_suites().values())
+
     def noise(self) -> NoiseModel:
         """What repeats in the whole store show, of the newest `REPEATS` points."""
         version = self.store_version()
@@ -208,12 +239,10 @@ class Context:
         """Points of the store."""
         return self.site.select(chosen)
 
-    def select_some(self, chosen: Selection, limit: int) -> list[Measured]:
-        """The same; Problem 400 for more points than `limit`."""
-        found = self.site.select(chosen)
-        if len(found) > limit:
-            raise Problem(400, "serve.many_points", points=len(found), limit=limit)
-        return found
+    def for_front(self, chosen: Selection, limit: int) -> tuple[list[Measured], list[Measured]]:
+        """The same with what gates said of quarantined ones, and the accuracy results that speak for them. Problem 400
+        for more points than `limit`."""
+        return self.site.for_front(chosen, limit)
 
     def noise(self) -> NoiseModel:
         """How far figures vary when they are measured again."""

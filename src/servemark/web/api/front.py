@@ -10,16 +10,11 @@ from dataclasses import replace
 import msgspec
 
 from servemark.analysis.columnar import columnar, flat_rows
-from servemark.analysis.costs import is_cost
-from servemark.analysis.eligible import EVAL
 from servemark.analysis.front_types import FrontOptions, FrontView
 from servemark.analysis.front_view import front_view
-from servemark.analysis.measured import Measured
-from servemark.analysis.selection import Selection
-from servemark.store.overview import scenarios_of
 from servemark.store.tables import cell
 from servemark.web.api.base import JSON, OVERLAY, Body, Kind, Param, Query, Route
-from servemark.web.api.readers import CARD, find_card, reader_of
+from servemark.web.api.card import CARD, find_card
 from servemark.web.site import Context
 
 MAX_POINTS = 25_000
@@ -42,36 +37,20 @@ def reply(ctx: Context, query: Query) -> object:
 
 def view_of(ctx: Context, query: Query) -> FrontView:
     """What `analysis` says of the selection."""
-    chosen = query.selection
-    points = ctx.select_some(chosen, MAX_POINTS)
+    points, evals = ctx.for_front(query.selection, MAX_POINTS)
     columns = query.addresses("cols")
-    wanted = [query.text("x") or "", query.text("y") or "", *columns]
-    costs = any(each and is_cost(each) for each in wanted)
-    card = find_card(ctx, query.text("card")) if costs or query.text("card") else None
     options = FrontOptions(
-        x=wanted[0],
-        y=wanted[1],
+        x=query.text("x") or "",
+        y=query.text("y") or "",
         noise=ctx.noise(),
         overlay=ctx.overlay(query.text("overlay")),
         target=query.number("target"),
         extra=columns or None,
-        evals=evals_of(ctx, chosen),
-        selection=chosen,
-        read=reader_of(card),
+        evals=evals,
+        selection=query.selection,
+        card=find_card(ctx, query.text("card")),
     )
     return front_view(points, options, query.lang)
-
-
-def evals_of(ctx: Context, chosen: Selection) -> list[Measured]:
-    """Accuracy results of the selected models, of every run: they decide who may stand on a front."""
-    models = chosen.model
-    if not models:
-        return []
-    names = {
-        each for model in models for each in scenarios_of(ctx.store, model) if each.startswith(f"{EVAL}:")
-    }
-    wanted = Selection(model=models, scenario=tuple(sorted(names)), latest=False)
-    return ctx.select(wanted) if names else []
 
 
 def reply_csv(ctx: Context, query: Query) -> object:

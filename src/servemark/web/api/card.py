@@ -1,13 +1,8 @@
-"""Figures that need a rate card, for axes and columns."""
+"""The rate card that a query means."""
 
 from __future__ import annotations
 
-from servemark.analysis.axes import Reader, stated
-from servemark.analysis.costs import cost_of, is_cost
-from servemark.analysis.measured import Measured
 from servemark.analysis.rate_cards import DEFAULT_CARD, RateCard, shelf
-from servemark.metrics.address import Address
-from servemark.metrics.figures import FigureReading
 from servemark.web.api.base import Param
 from servemark.web.problems import Problem
 from servemark.web.site import Context
@@ -15,12 +10,6 @@ from servemark.web.site import Context
 CARD = Param(
     "card", "serve.param.card", pattern=r"[a-z0-9][a-z0-9._-]{0,63}(@[0-9]{4}-[0-9]{2}-[0-9]{2})?", limit=80
 )
-_WITHOUT_VALUES = {
-    "analysis.cost.absent.no_card": "analysis.cost.absent.no_card",
-    "analysis.cost.absent.no_gpu": "serve.cost.no_price",
-    "analysis.cost.absent.no_price": "serve.cost.no_price",
-    "analysis.cost.absent.no_power": "serve.cost.no_power",
-}
 
 
 def find_card(ctx: Context, wanted: str | None) -> RateCard | None:
@@ -36,16 +25,3 @@ def find_card(ctx: Context, wanted: str | None) -> RateCard | None:
         if wanted in {card.name, card.edition}:
             return card
     raise Problem(404, "serve.no_card", name=wanted, cards=", ".join(card.edition for card in known))
-
-
-def reader_of(card: RateCard | None) -> Reader:
-    """Costs by the card, all else as the point has it."""
-
-    def read(point: Measured, address: Address) -> FigureReading:
-        if not is_cost(address):
-            return stated(point, address)
-        found = cost_of(point, card, address)
-        reason = None if found.reason is None else _WITHOUT_VALUES.get(found.reason, "serve.cost.no_figure")
-        return FigureReading(address, found.value, reason, found.made_of, found.formula)
-
-    return read
