@@ -20,6 +20,7 @@
 // Keys: Tab enters, left and right along a line, up and down between lines, Home and End, Enter opens, Escape hides.
 
 import { el, fill, svg } from "./dom.js";
+import { exact } from "./format.js";
 
 const SHAPES = [
   "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0Z", "M-4.5 -4.5h9v9h-9Z", "M0 -5.8L5.4 4.2H-5.4Z", "M0 -6.2L6.2 0L0 6.2L-6.2 0Z",
@@ -105,15 +106,20 @@ export function chart(host, { t }) {
 
   function paint() {
     const width = Math.max(280, host.clientWidth);
-    const height = Math.round(Math.max(340, Math.min(520, width * 0.56)));
+    const height = Math.round(Math.max(320, Math.min(480, width * 0.56)));
     const known = visible(data);
     const inside = known.filter((i) => (!data.x.log || data.points.x[i] > 0) && (!data.y.log || data.points.y[i] > 0));
     const xs = inside.map((i) => data.points.x[i]);
     const ys = inside.map((i) => data.points.y[i]);
+    for (const [x, y] of data.front || []) {
+      if ((data.x.log && !(x > 0)) || (data.y.log && !(y > 0))) continue;
+      xs.push(x); // the whole front stays in sight, whoever holds it
+      ys.push(y);
+    }
     if (data.target !== null && data.target !== undefined && (!data.x.log || data.target > 0)) xs.push(data.target);
     const yProbe = scale(ys, data.y.log, 0, 1);
     const marks = ticks(yProbe.low, yProbe.high, height / 64, data.y.log);
-    const left = 16 + Math.max(...marks.map((v) => textWidth(data.y.how.number(v))), 20);
+    const left = 16 + Math.max(...marks.map((v) => textWidth(exact(data.y.how, v))), 20);
     box = { width, height, left, right: width - 14, top: 14, bottom: height - 30 };
     scales = { x: scale(xs, data.x.log, box.left, box.right), y: scale(ys, data.y.log, box.bottom, box.top) };
     node.setAttribute("viewBox", "0 0 " + width + " " + height);
@@ -132,9 +138,9 @@ export function chart(host, { t }) {
     return svg("g", { "aria-hidden": "true" },
       marks.map((v) => [
         svg("path", { class: "grid", d: "M" + box.left + " " + r(scales.y.at(v)) + "H" + box.right }),
-        svg("text", { class: "tick", x: box.left - 8, y: r(scales.y.at(v)) + 4, "text-anchor": "end" }, data.y.how.number(v)),
+        svg("text", { class: "tick", x: box.left - 8, y: r(scales.y.at(v)) + 4, "text-anchor": "end" }, exact(data.y.how, v)),
       ]),
-      across.map((v, k) => svg("text", { class: "tick", x: r(scales.x.at(v)), y: box.bottom + 20, "text-anchor": k === 0 && scales.x.at(v) < box.left + 8 ? "start" : "middle" }, data.x.how.number(v))),
+      across.map((v, k) => svg("text", { class: "tick", x: r(scales.x.at(v)), y: box.bottom + 20, "text-anchor": k === 0 && scales.x.at(v) < box.left + 8 ? "start" : "middle" }, exact(data.x.how, v))),
       svg("path", { class: "axis", d: "M" + box.left + " " + box.bottom + "H" + box.right }),
       across.map((v) => svg("path", { class: "axis", d: "M" + r(scales.x.at(v)) + " " + box.bottom + "v4" })),
       better());
@@ -166,7 +172,7 @@ export function chart(host, { t }) {
     const [easy, hard] = data.x.better === "higher" ? [first, last] : [last, first];
     const close = "V" + worseY + "H" + worseX + "V" + r(scales.y.at(easy[1])) + "Z";
     const ordered = hard === last ? path : pathOf([...data.front].reverse());
-    return svg("path", { class: "attained", d: ordered + close, "aria-hidden": "true" });
+    return svg("g", { "aria-hidden": "true" }, svg("path", { class: "attained", d: ordered + close }), svg("path", { class: "edge", d: path }));
   }
 
   function connectors(inside) {
