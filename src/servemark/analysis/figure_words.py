@@ -35,6 +35,8 @@ _FOREIGN = {
 """Id -> unit of figures that importers keep and no metric describes; label and definition are messages
 `analysis.figure.<id>` and `.definition`."""
 
+_SPEEDS = {"interactivity", "normalised_interactivity", "within_slo_share"}
+
 
 def split(address: str) -> tuple[str, str]:
     """(metric id, statistic or task)."""
@@ -80,7 +82,10 @@ def label_of(address: str, lang: str | None = None) -> str:
         return metric_label(name, lang)
     said = find_text(f"analysis.statistic.{statistic}", lang) if statistic in STATISTICS else None
     return text(
-        "analysis.label.statistic", lang, label=metric_label(name, lang), statistic=said or one_line(statistic)
+        "analysis.label.statistic",
+        lang,
+        label=metric_label(name, lang),
+        statistic=said or one_line(statistic),
     )
 
 
@@ -106,19 +111,15 @@ def formula_of(address: str, lang: str | None = None) -> str:
 
 def group_of(name: str) -> str:
     """The group of a metric by its id."""
-    if name == "eval_score":
-        return "accuracy"
-    if name.startswith("client_") or name == "send_lateness_s":
-        return "instrument"
-    if "cache_hit" in name or name == "cached_tokens_total":
-        return "cache"
-    if "power_w" in name or "joules" in name or name.endswith("_energy_j"):
-        return "power"
-    if "_per_s" in name or name in {"interactivity", "normalised_interactivity", "within_slo_share"}:
-        return "throughput"
     metric = METRICS.get(name)
-    if metric is None:
-        return "other"
-    if metric.has_statistics and metric.unit is Unit.SECONDS:
-        return "latency"
-    return "work"
+    spread = metric is not None and metric.has_statistics and metric.unit is Unit.SECONDS
+    rules = (
+        ("accuracy", name == "eval_score"),
+        ("instrument", name.startswith("client_") or name == "send_lateness_s"),
+        ("cache", "cache_hit" in name or name == "cached_tokens_total"),
+        ("power", "power_w" in name or "joules" in name or name.endswith("_energy_j")),
+        ("throughput", "_per_s" in name or name in _SPEEDS),
+        ("latency", spread),
+        ("work", metric is not None),
+    )
+    return next((group for group, holds in rules if holds), "other")

@@ -120,7 +120,7 @@ class PointTable:
 
 @dataclass(frozen=True, slots=True)
 class FileView:
-    """A file that the point rests on. `state`: `kept`, `missing`, or `folder` for one beside the result in its run folder."""
+    """A file that the point rests on. `state`: `kept`, `missing`, or `folder` for one in its run's folder."""
 
     role: str
     name: str

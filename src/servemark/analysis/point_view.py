@@ -37,7 +37,7 @@ from servemark.analysis.point_types import (
     TableRow,
 )
 from servemark.analysis.point_why import all_gates, find_figure, find_stored, said, short_name
-from servemark.analysis.point_words import facts_of, load_of, roles_of, scenario_words, subtitle_of, title_of
+from servemark.analysis.point_words import facts_of, load_of, roles_of, subtitle_of, title_of
 from servemark.analysis.run_place import folder_files, run_folder_of
 from servemark.base.messages import text
 from servemark.base.printable import one_line
@@ -220,12 +220,16 @@ def groups_of(point: Point, lang: str | None) -> tuple[GroupView, ...]:
             if found.figure is not None:
                 by_metric.setdefault(key, {})[address] = (found.figure, False)
     order = list(METRICS)
-    names = sorted(by_metric, key=lambda key: (order.index(split(key)[0]) if split(key)[0] in METRICS else 999, key))
+    names = sorted(
+        by_metric, key=lambda key: (order.index(split(key)[0]) if split(key)[0] in METRICS else 999, key)
+    )
     groups: dict[str, list[MetricView]] = {}
     for key in names:
         groups.setdefault(group_of(split(key)[0]), []).append(_metric_view(key, by_metric[key], lang))
     return tuple(
-        GroupView(name, text(f"analysis.group.{name}", lang), tuple(groups[name])) for name in GROUPS if name in groups
+        GroupView(name, text(f"analysis.group.{name}", lang), tuple(groups[name]))
+        for name in GROUPS
+        if name in groups
     )
 
 
@@ -299,7 +303,13 @@ def _eval(each: Eval, ref: str | None, lang: str | None) -> EvalView:
     items = "" if each.n is None else " " + text("analysis.point.items", lang, n=each.n)
     score = one_figure(each.score, "share")
     return EvalView(
-        one_line(each.task), one_line(each.metric), each.score, score + error + items, each.passed, each.n, ref
+        one_line(each.task),
+        one_line(each.metric),
+        each.score,
+        score + error + items,
+        each.passed,
+        each.n,
+        ref,
     )
 
 
@@ -359,7 +369,8 @@ def _table(
     if 0 in kept:
         kept = [i for i in kept if i not in (1, 2)]  # one throughput says enough here
     columns = tuple(
-        TableColumn(TABLE_FIGURES[i], label_of(TABLE_FIGURES[i], lang), unit_of(TABLE_FIGURES[i])) for i in kept
+        TableColumn(TABLE_FIGURES[i], label_of(TABLE_FIGURES[i], lang), unit_of(TABLE_FIGURES[i]))
+        for i in kept
     )
     rows = tuple(
         TableRow(
@@ -383,25 +394,23 @@ def _text(address: str, figure: Figure | None) -> str:
 
 def _files(source: SourceFile, raw: RawFiles, folder: Path | None, lang: str | None) -> tuple[FileView, ...]:
     """The imported file and its siblings, then what else lies in the run's folder."""
-    kept = [("source", source.name, source.sha256, source.bytes)]
+    kept: list[tuple[str, str, str, int | None]] = [("source", source.name, source.sha256, source.bytes)]
     kept += [("sibling", name, sha256, None) for name, sha256 in source.siblings]
     found = []
     for role, name, sha256, size in kept:
         state = "kept" if raw.has(sha256) else "missing"
-        found.append(_file(role, short_name(name), sha256, size, state, lang))
-    for name, size in folder_files(folder) if folder is not None else ():
-        found.append(_file("folder", name, None, size, "folder", lang))
+        said_role, said_state = _file_words(role, state, lang)
+        found.append(FileView(said_role, one_line(short_name(name)), sha256, size, state, said_state))
+    for name, bytes_here in folder_files(folder) if folder is not None else ():
+        said_role, said_state = _file_words("folder", "folder", lang)
+        found.append(FileView(said_role, one_line(name), None, bytes_here, "folder", said_state))
     return tuple(found)
 
 
-def _file(role: str, name: str, sha256: str | None, size: int | None, state: str, lang: str | None) -> FileView:
-    words = text(f"analysis.point.file.{state}", lang)
-    return FileView(text(f"analysis.point.file.role.{role}", lang), one_line(name), sha256, size, state, words)
+def _file_words(role: str, state: str, lang: str | None) -> tuple[str, str]:
+    return text(f"analysis.point.file.role.{role}", lang), text(f"analysis.point.file.{state}", lang)
 
 
 def _front_query(one: StoredPoint, point: Point) -> dict[str, str]:
     query = {"model": one.model, "scenario": one.scenario, "precision": one.precision}
     return {name: value for name, value in query.items() if value}
-
-
-__all__ = ["PointView", "point_view", "scenario_words"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from servemark.analysis.figure_words import definition_of, formula_of, label_of, text_of, unit_of
 from servemark.analysis.measured import FILE_PREFIX
 from servemark.analysis.point_types import FigureWhy, WhyEvidence, WhyPart
+from servemark.analysis.run_place import run_folder_of
 from servemark.base.errors import ServemarkError, input_error
 from servemark.base.messages import find_text, text
 from servemark.base.printable import one_line
@@ -47,9 +48,7 @@ def find_stored(store: Store, name: str) -> StoredPoint:
         raise input_error("analysis.point.unknown", point=name[:80])
     keys = sorted({one.point_key for one in found})
     if len(keys) > 1:
-        raise input_error(
-            "analysis.point.many", point=name[:80], count=len(keys), some=", ".join(keys[:4])
-        )
+        raise input_error("analysis.point.many", point=name[:80], count=len(keys), some=", ".join(keys[:4]))
     return found[-1]
 
 
@@ -77,9 +76,7 @@ def _made(value: float, formula: str, parts: tuple[tuple[str, Figure], ...]) -> 
     if len(parts) > 1:
         places = ", ".join(figure.at for _, figure in parts)
         return Figure(value, first.definition, places, None, formula)
-    making = (
-        f"1 / {address} ({first.value:g} {unit_of(address)})" if formula.startswith("1 ÷") else formula
-    )
+    making = f"1 / {address} ({first.value:g} {unit_of(address)})" if formula.startswith("1 ÷") else formula
     how = making + (f"; {first.how}" if first.how else "")
     return replace(first, value=value, stated=first.value if first.stated is None else first.stated, how=how)
 
@@ -115,10 +112,10 @@ def short_name(name: str) -> str:
 
 
 def figure_why(
-    store: Store, raw: RawFiles, name: str, address: str, lang: str | None = None, run_folder: Path | None = None
+    store: Store, raw: RawFiles, name: str, address: str, *, lang: str | None = None, runs: Path | None = None
 ) -> FigureWhy:
-    """Where `address` of the point `name` comes from. `run_folder`: the point's own run folder where there is one; its raw
-    records then give the line behind the figure, and the figure is made again of them.
+    """Where `address` of the point `name` comes from. `runs`: the folder of this home's runs. For a point of
+    ours its raw records give the lines behind the figure, and the figure is made again of them.
 
     Raises ServemarkError (exit code 2) when there is no such point.
     """
@@ -127,7 +124,7 @@ def figure_why(
     assert source is not None  # noqa: S101 - a row's file is held by a foreign key
     point = one.point()
     found = find_figure(point, address)
-    evidence, check, substituted = _evidence(run_folder, address, lang)
+    evidence, check, substituted = _evidence(run_folder_of(source, one, runs), address, lang)
     state = raw.check(one.file)
     value = None if found.figure is None else found.figure.value
     return FigureWhy(
@@ -196,4 +193,4 @@ def _evidence(
         )
         for each in why.evidence
     )
-    return lines, " ".join(part for part in (why.rule, why.check) if part), why.substituted
+    return lines, "; ".join(part for part in (why.rule, why.check) if part), why.substituted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from servemark.analysis.point_types import Fact, RoleView
 from servemark.base.canonical import canonical_json
 from servemark.base.messages import find_text, text
@@ -11,14 +13,20 @@ from servemark.store.import_types import SourceFile
 from servemark.store.points import StoredPoint
 
 MAX_VALUE = 300
+_HASH = re.compile(r"[0-9a-f]{40,64}")
 
 
 def scenario_words(scenario: Scenario, lang: str | None = None) -> str:
     """`1024 tokens in, 1024 out`, or a trace's name."""
     if scenario.isl is not None and scenario.osl is not None:
         return text("analysis.point.scenario.fixed", lang, isl=scenario.isl, osl=scenario.osl)
-    parts = [one_line(part) for part in (scenario.type, scenario.dataset) if part]
+    parts = [one_line(part) for part in (scenario.type, _dataset(scenario.dataset)) if part]
     return ": ".join(parts)
+
+
+def _dataset(name: str | None) -> str | None:
+    """A dataset known by its hash alone is shown by the hash's beginning."""
+    return f"{name[:10]}…" if name is not None and _HASH.fullmatch(name) else name
 
 
 def load_of(identity: PointIdentity, lang: str | None = None) -> str:
@@ -78,7 +86,10 @@ def facts_of(point: Point, source: SourceFile, one: StoredPoint, lang: str | Non
         ("run", execution.run),
         ("attempt", execution.attempt if execution.attempt != 1 else None),
         ("began", execution.started_utc or one.at_utc or None),
-        ("source", text("analysis.why.mapping", lang, importer=source.importer, version=source.mapping_version)),
+        (
+            "source",
+            text("analysis.why.mapping", lang, importer=source.importer, version=source.mapping_version),
+        ),
     ]
     return tuple(
         Fact(name, _fact_label(name, lang), _clip(value))
