@@ -97,11 +97,11 @@ def _token(path: Path) -> str:
 
 
 def _suite(option: str | None) -> Path | None:
-    from servemark.base.errors import input_error  # noqa: PLC0415
-
+    """The folder of a suite by path or by a shipped one's name; ServemarkError when it is none."""
     if option is None:
         return None
-    found = Path(option).expanduser().resolve()
-    if not found.is_dir():
-        raise input_error("serve.verb.no_suite", path=option)
-    return found
+    from servemark.catalog.layout import layout_of, suite_root  # noqa: PLC0415
+
+    root = suite_root(option)
+    layout_of(root, [])
+    return root

@@ -19,7 +19,7 @@ _LAYERS: Mapping[Layer, int] = {
     Layer.STORE: 503,
     Layer.HOME: 503,
 }
-_NO_STORE = frozenset({"store.missing"})
+_NOT_FOUND = frozenset({"analysis.point.unknown", "analysis.log.unknown"})
 
 
 class Problem(Exception):  # noqa: N818 - the word of RFC 9457
@@ -49,6 +49,8 @@ def problem_of(error: ServemarkError, secrets: Iterable[str] = ()) -> Problem:
     """An expected failure of another room; its texts are made without the folders in `secrets`."""
     values = {name: _without(value, secrets) for name, value in error.values.items()}
     status = 400 if error.exit_code == 2 and error.layer is not Layer.STORE else _LAYERS.get(error.layer, 500)
+    if error.key in _NOT_FOUND:
+        status = 404
     headers = {"retry-after": "2"} if status == BUSY else None
     return Problem(
         status, error.key, headers=headers, **{f"_{k}" if k in _TAKEN else k: v for k, v in values.items()}

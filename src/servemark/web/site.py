@@ -8,22 +8,33 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from servemark import __version__
-from servemark.analysis.measured import Measured
-from servemark.analysis.selection import Selection, select
+from servemark.analysis.front_query import accuracy_results, with_gates
+from servemark.analysis.measured import Measured, of_stored
+from servemark.analysis.noise import NoiseModel, noise_model
+from servemark.analysis.rate_cards import user_rates
+from servemark.analysis.selection import Selection, select, store_filter
 from servemark.base.home import Home
+from servemark.catalog.layout import shipped_suites
 from servemark.store.database import Store
+from servemark.store.points import count_points, load_repeats
 from servemark.store.raw_files import RawFiles
 from servemark.web.depends import Depends
 from servemark.web.overlays import Overlays
+from servemark.web.problems import Problem
 
 KEPT_POINTS = 60_000
 """Decoded points that are kept for the next question about the same selection; about 3 KB each."""
+REPEATS = 8_000
+"""Points of repeats that the noise is worked out from; older ones are left out."""
+LOOK_S = 3.0
+SWEEPS_S = 10.0
 _Stat = tuple[int, int, int]
 
 
@@ -88,30 +99,44 @@ class Site:
     overlays: Overlays = field(default_factory=Overlays)
     program: str = field(default_factory=program_version)
     _local: threading.local = field(default_factory=threading.local)
+    _suite_seen: tuple[float, str] = (0.0, "")
+    _noise: tuple[str, NoiseModel] | None = None
+    _noise_lock: threading.Lock = field(default_factory=threading.Lock)
     _selections: _Selections = field(default_factory=lambda: _Selections(KEPT_POINTS))
 
     def store_version(self) -> str:
-        """Changes with every write to the store and with another file under its name. Two calls of stat."""
+        """Changes with every write to the store, with another file under its name, and with a rate card of this home. Two
+        or three calls of stat."""
         path = self.home.store
-        return f"{file_stat(path)}{file_stat(path.with_name(path.name + '-wal'))}"
+        rates = user_rates(self.home.root)
+        cards = (
+            "".join(str(file_stat(each)) for each in sorted(rates.glob("*.yaml"))) if rates.is_dir() else ""
+        )
+        return f"{file_stat(path)}{file_stat(path.with_name(path.name + '-wal'))}{cards}"
 
     def sweeps_version(self) -> str:
-        """Changes with every write to the file of sweeps."""
+        """Changes with every write to the file of sweeps, and every few seconds: who holds a sweep, and how long it will
+        last, is written nowhere."""
         folder = self.home.sweeps
-        return "".join(
+        beat = int(time.time() / SWEEPS_S) if folder.is_dir() else 0
+        return f"{beat}" + "".join(
             str(file_stat(path)) for path in sorted(folder.glob("*.sqlite*")) if "-shm" not in path.name
         )
 
     def suite_version(self) -> str:
-        """Changes with any file of the suite: name, size, time."""
-        if self.suite is None:
-            return ""
+        """Changes with any file of a suite: name, size, time. Looked at every `LOOK_S` at most."""
+        seen, found = self._suite_seen
+        if found and time.monotonic() - seen < LOOK_S:
+            return found
         digest = hashlib.sha256()
-        for folder, _, files in sorted(os.walk(self.suite)):
-            for name in sorted(files):
-                path = Path(folder, name)
-                digest.update(f"{path}{file_stat(path)}\n".encode("utf-8", "surrogateescape"))
-        return digest.hexdigest()
+        for root in self.suites():
+            for folder, folders, files in os.walk(root):
+                folders[:] = sorted(each for each in folders if not each.startswith("."))
+                for name in sorted(files):
+                    path = Path(folder, name)
+                    digest.update(f"{path}{file_stat(path)}\n".encode("utf-8", "surrogateescape"))
+        self._suite_seen = (time.monotonic(), digest.hexdigest())
+        return self._suite_seen[1]
 
     def version(self, depends: Depends) -> str:
         """What an answer hangs on, as text."""
@@ -148,9 +173,41 @@ class Site:
         key = (self.store_version(), chosen)
         found = self._selections.get(key)
         if found is None:
+            points = count_points(self.store(), store_filter(chosen))
+            if points > KEPT_POINTS:
+                raise Problem(400, "serve.many_points", points=points, limit=KEPT_POINTS)
             found = select(self.store(), chosen)
             self._selections.put(key, found)
         return found
+
+    def for_front(self, chosen: Selection, limit: int) -> tuple[list[Measured], list[Measured]]:
+        """See `Context.for_front`."""
+        key = (f"front {self.store_version()}", chosen)
+        points = self._selections.get(key)
+        evals = self._selections.get((f"evals {self.store_version()}", chosen))
+        if points is None or evals is None:
+            found = self.select(chosen)
+            if len(found) > limit:
+                raise Problem(400, "serve.many_points", points=len(found), limit=limit)
+            points = with_gates(self.store(), found)
+            evals = accuracy_results(self.store(), points)
+            self._selections.put(key, points)
+            self._selections.put((f"evals {key[0].removeprefix('front ')}", chosen), evals)
+        return points, evals
+
+    def suites(self) -> list[Path]:
+        """The suite that is served, else those that come with servemark."""
+        return [self.suite] if self.suite is not None else list(shipped_suites().values())
+
+    def noise(self) -> NoiseModel:
+        """What repeats in the whole store show, of the newest `REPEATS` points."""
+        version = self.store_version()
+        with self._noise_lock:
+            held = self._noise
+            if held is None or held[0] != version:
+                points = [of_stored(each) for each in load_repeats(self.store(), REPEATS)]
+                held = self._noise = (version, noise_model(points))
+        return held[1]
 
     def secrets(self) -> Sequence[str]:
         """Folders of this machine that no answer may name."""
@@ -181,6 +238,15 @@ class Context:
     def select(self, chosen: Selection) -> list[Measured]:
         """Points of the store."""
         return self.site.select(chosen)
+
+    def for_front(self, chosen: Selection, limit: int) -> tuple[list[Measured], list[Measured]]:
+        """The same with what gates said of quarantined ones, and the accuracy results that speak for them. Problem 400
+        for more points than `limit`."""
+        return self.site.for_front(chosen, limit)
+
+    def noise(self) -> NoiseModel:
+        """How far figures vary when they are measured again."""
+        return self.site.noise()
 
     def overlay(self, ids: str | None) -> list[Measured]:
         """Points of the overlays with these ids (commas between them); Problem 404 for one that is gone."""

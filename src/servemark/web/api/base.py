@@ -114,8 +114,7 @@ Reply = Callable[[Context, Query], object]
 class Route:
     """One GET endpoint. `path` is below `/api/v1` and may hold `{name}` parts, each a required `Param` of `path_params`.
     `reply` runs in a worker thread with a store of its own; it gives what msgspec can write (a dataclass, a dict) or a
-    `Body`, and raises ServemarkError or Problem. `selection`: the keys of a selection may stand in the query.
-    `body`: the type that is answered, where the published schema should show it."""
+    `Body`, and raises ServemarkError or Problem. `selection`: the keys of a selection may stand in the query."""
 
     path: str
     summary: str
@@ -125,7 +124,8 @@ class Route:
     selection: bool = False
     depends: Depends = Depends.STORE
     media: str = JSON
-    body: type | None = None
+    list_body: bool = False
+    """Whether the answer is a list and no object."""
 
     def keys(self) -> tuple[str, ...]:
         """Every key that its query may hold."""

@@ -80,7 +80,9 @@ def operation(route: Route, lang: str) -> Plain:
     found = [parameter(each, "path", lang) for each in route.path_params]
     found += _selection(lang) if route.selection else []
     found += [parameter(each, "query", lang) for each in (*route.params, LANG)]
-    answer: Plain = {"type": "object"} if route.media == JSON else {"type": "string"}
+    answer: Plain = {"type": "string"}
+    if route.media == JSON:
+        answer = {"type": "array", "items": {"type": "object"}} if route.list_body else {"type": "object"}
     statuses = (
         [400, 401, 404, 421, 429, 503] if route.path_params or route.selection else [400, 401, 421, 429, 503]
     )

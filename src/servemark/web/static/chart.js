@@ -16,10 +16,11 @@
 //     target, targetLabel, marks: [{ x, y, kind: "floor"|"estimate" }]       a line across at x = target, and what was read
 //     name(i), tip(i) -> [node…], href(i), tag(i)  words for a point: for readers aloud, tooltip, address, short label
 //   }
-// Also: swatch(i) the series' sign as a small svg; ticks(low, high, count, log); style(i) -> { colour, shape, dash }.
+// Also: swatch(i, official, small) the series' sign as a small svg, without its dash where `small`; ticks(low, high, count, log); style(i) -> { colour, shape, dash }.
 // Keys: Tab enters, left and right along a line, up and down between lines, Home and End, Enter opens, Escape hides.
 
 import { el, fill, svg } from "./dom.js";
+import { exact } from "./format.js";
 
 const SHAPES = [
   "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0Z", "M-4.5 -4.5h9v9h-9Z", "M0 -5.8L5.4 4.2H-5.4Z", "M0 -6.2L6.2 0L0 6.2L-6.2 0Z",
@@ -33,8 +34,9 @@ export function style(i) {
   return { colour: "var(--s" + (i % 8) + ")", shape: SHAPES[(i + lap * 3) % 8], dash: DASHES[(i + lap) % 8] };
 }
 
-export function swatch(i, official = true) {
+export function swatch(i, official = true, small = false) {
   const { colour, shape, dash } = style(i);
+  if (small) return svg("svg", { class: "swatch", width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true", vars: { "--c": colour } }, svg("path", { d: shape, class: official ? "dot on" : "dot on unofficial" }));
   return svg("svg", { class: "swatch", width: 30, height: 14, viewBox: "-15 -7 30 14", "aria-hidden": "true", vars: { "--c": colour } },
     svg("path", { d: "M-15 0H15", class: "step", "stroke-dasharray": dash }),
     svg("path", { d: shape, class: official ? "dot on" : "dot on unofficial" }));
@@ -105,15 +107,20 @@ export function chart(host, { t }) {
 
   function paint() {
     const width = Math.max(280, host.clientWidth);
-    const height = Math.round(Math.max(340, Math.min(520, width * 0.56)));
+    const height = Math.round(Math.max(330, Math.min(500, width * 0.62)));
     const known = visible(data);
     const inside = known.filter((i) => (!data.x.log || data.points.x[i] > 0) && (!data.y.log || data.points.y[i] > 0));
     const xs = inside.map((i) => data.points.x[i]);
     const ys = inside.map((i) => data.points.y[i]);
+    for (const [x, y] of data.front || []) {
+      if ((data.x.log && !(x > 0)) || (data.y.log && !(y > 0))) continue;
+      xs.push(x); // the whole front stays in sight, whoever holds it
+      ys.push(y);
+    }
     if (data.target !== null && data.target !== undefined && (!data.x.log || data.target > 0)) xs.push(data.target);
     const yProbe = scale(ys, data.y.log, 0, 1);
     const marks = ticks(yProbe.low, yProbe.high, height / 64, data.y.log);
-    const left = 16 + Math.max(...marks.map((v) => textWidth(data.y.how.number(v))), 20);
+    const left = 16 + Math.max(...marks.map((v) => textWidth(exact(data.y.how, v))), 20);
     box = { width, height, left, right: width - 14, top: 14, bottom: height - 30 };
     scales = { x: scale(xs, data.x.log, box.left, box.right), y: scale(ys, data.y.log, box.bottom, box.top) };
     node.setAttribute("viewBox", "0 0 " + width + " " + height);
@@ -132,9 +139,9 @@ export function chart(host, { t }) {
     return svg("g", { "aria-hidden": "true" },
       marks.map((v) => [
         svg("path", { class: "grid", d: "M" + box.left + " " + r(scales.y.at(v)) + "H" + box.right }),
-        svg("text", { class: "tick", x: box.left - 8, y: r(scales.y.at(v)) + 4, "text-anchor": "end" }, data.y.how.number(v)),
+        svg("text", { class: "tick", x: box.left - 8, y: r(scales.y.at(v)) + 4, "text-anchor": "end" }, exact(data.y.how, v)),
       ]),
-      across.map((v, k) => svg("text", { class: "tick", x: r(scales.x.at(v)), y: box.bottom + 20, "text-anchor": k === 0 && scales.x.at(v) < box.left + 8 ? "start" : "middle" }, data.x.how.number(v))),
+      across.map((v, k) => svg("text", { class: "tick", x: r(scales.x.at(v)), y: box.bottom + 20, "text-anchor": k === 0 && scales.x.at(v) < box.left + 8 ? "start" : "middle" }, exact(data.x.how, v))),
       svg("path", { class: "axis", d: "M" + box.left + " " + box.bottom + "H" + box.right }),
       across.map((v) => svg("path", { class: "axis", d: "M" + r(scales.x.at(v)) + " " + box.bottom + "v4" })),
       better());
@@ -166,7 +173,7 @@ export function chart(host, { t }) {
     const [easy, hard] = data.x.better === "higher" ? [first, last] : [last, first];
     const close = "V" + worseY + "H" + worseX + "V" + r(scales.y.at(easy[1])) + "Z";
     const ordered = hard === last ? path : pathOf([...data.front].reverse());
-    return svg("path", { class: "attained", d: ordered + close, "aria-hidden": "true" });
+    return svg("g", { "aria-hidden": "true" }, svg("path", { class: "attained", d: ordered + close }), svg("path", { class: "edge", d: path }));
   }
 
   function connectors(inside) {
@@ -214,7 +221,7 @@ export function chart(host, { t }) {
     const rightHalf = x > (box.left + box.right) / 2;
     return svg("g", { class: "target", "aria-hidden": "true" },
       svg("path", { d: "M" + x + " " + box.top + "V" + box.bottom }),
-      svg("text", { x: rightHalf ? x - 6 : x + 6, y: box.bottom - 8, "text-anchor": rightHalf ? "end" : "start" }, data.targetLabel),
+      svg("text", { x: rightHalf ? x - 6 : x + 6, y: box.top + 9, "text-anchor": rightHalf ? "end" : "start" }, data.targetLabel),
       (data.marks || []).map((mark) => svg("circle", { class: "read " + mark.kind, cx: r(scales.x.at(mark.x)), cy: r(scales.y.at(mark.y)), r: mark.kind === "floor" ? 10 : 5 })));
   }
 
@@ -253,9 +260,10 @@ export function chart(host, { t }) {
   // Short names beside points of the front, where there is room for them.
   function tags() {
     const taken = seen.map(({ px, py }) => [px - 6, py - 6, px + 6, py + 6]);
+    const most = box.width < 520 ? 12 : 26;
     const group = svg("g", { class: "tags", "aria-hidden": "true" });
     for (const { i, px, py } of [...seen].filter((each) => rank(each.i) === 2).sort((a, b) => a.px - b.px).slice(0, 60)) {
-      const text = clip(data.tag(i), 22);
+      const text = clip(data.tag(i), most);
       const wide = textWidth(text) * 0.92;
       for (const [dx, dy] of [[9, -8], [9, 15], [-9 - wide, -8], [-9 - wide, 15]]) {
         const area = [px + dx, py + dy - 10, px + dx + wide, py + dy + 2];

@@ -2,6 +2,7 @@
 //
 //   significant(v, digits = 3)     "12 300", "0.0123", never an exponent
 //   display(unit, values)          one unit for a whole column: { unit, factor, number(v), text(v) }; s below 1 are ms
+//   exact(how, v)                  a chosen number in that unit: "50", "0.25"
 //   range(shown, low, high)        "12.1 – 13.0 ms"
 
 export const ABSENT = "—";
@@ -14,6 +15,12 @@ export function significant(value, digits = 3) {
   const places = (v) => Math.min(12, Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(v)))));
   const rounded = Number(value.toFixed(places(value)));
   return group(value.toFixed(rounded ? Math.min(places(value), places(rounded)) : places(value)));
+}
+
+// A number that somebody chose (a tick, a target): as short as it is exact, "50" and not "50.0".
+export function exact(how, value) {
+  const text = String(Number((value * how.factor).toPrecision(6)));
+  return text.includes("e") ? text : group(text);
 }
 
 export function group(text) {

@@ -45,7 +45,7 @@ export function table({ caption, columns, rows, sort = null, more, onsort, mark 
     const sorted = order ? sortedBy(all, columns.find((each) => each.key === order.key), order.down) : all;
     const some = whole ? sorted : sorted.slice(0, LIMIT);
     fill(body, some.map((row) => el("tr", mark ? mark(row) : {}, columns.map((column, k) =>
-      el(k ? "td" : "th", { class: (column.number ? "number" : "") + (k === 0 ? " first" : ""), scope: k ? null : "row" }, column.cell ? column.cell(row) : column.value(row))))));
+      el(k ? "td" : "th", { class: (column.number ? "number" : "text") + (k === 0 ? " first" : ""), scope: k ? null : "row" }, column.cell ? column.cell(row) : column.value(row))))));
     fill(foot, some.length < sorted.length ? el("button", { type: "button", class: "quiet", onclick: () => { whole = true; show(); } }, more(sorted.length)) : null);
   }
 

@@ -4,7 +4,8 @@ import { chart, style, swatch } from "../chart.js";
 import { debounce, el, fill } from "../dom.js";
 import { axisPicker, splitAxes } from "../axes.js";
 import { filters } from "../filters.js";
-import { display, range } from "../format.js";
+import { display, exact, range } from "../format.js";
+import { scenarioName } from "../names.js";
 import { copy, empty, notice, save, trouble } from "../notices.js";
 import { dropZone } from "../overlay.js";
 import { picture } from "../png.js";
@@ -98,19 +99,21 @@ function settle(ctx, facets) {
 function skeleton(ctx) {
   const { t } = ctx;
   const block = (name, tag = "div") => el(tag, { class: name });
-  const parts = { heading: el("h1", {}), findings: block("findings", "ul"), picks: block("picks"), filters: block("filter-part"), banner: block("banner"), trouble: block("trouble") };
+  const parts = { heading: el("h1", { class: "sr" }), lead: el("p", { class: "lead-line" }), findings: block("findings"), picks: block("heads"), filters: block("filter-part"), banner: block("banner"), trouble: block("trouble") };
   Object.assign(parts, { yAxis: block("axis-pick y"), xAxis: block("axis-pick x"), chart: block("chart-box"), legend: block("legend"), read: block("read-part"), words: el("p", { class: "note" }), target: block("target-pick"), options: block("view-options") });
   Object.assign(parts, { table: block("table-box"), tableTools: block("tools"), chartTools: block("tools"), left: block("left-out"), notes: block("notes") });
   parts.node = el("div", { class: "front-page bare" },
-    el("div", { class: "title-row" }, parts.heading, parts.chartTools),
-    parts.findings,
+    parts.heading,
+    el("div", { class: "title-row" }, parts.picks, parts.chartTools),
+    parts.lead,
     parts.banner,
-    el("section", { class: "asks", "aria-label": t("web.front.selection") }, parts.picks, parts.filters),
+    el("section", { class: "asks", "aria-label": t("web.filters") }, parts.filters),
     parts.trouble,
     el("section", { class: "board", "aria-label": t("web.front.chart") },
       el("div", { class: "board-head" }, parts.yAxis, parts.target),
       el("div", { class: "board-body" }, el("div", { class: "plot-part" }, parts.chart, parts.xAxis), el("div", { class: "side" }, parts.read, parts.legend)),
       el("div", { class: "board-foot" }, parts.words, parts.options)),
+    parts.findings,
     el("section", { class: "rows" }, el("div", { class: "title-row" }, el("h2", {}, t("web.front.rows")), parts.tableTools), parts.table),
     parts.left,
     parts.notes);
@@ -128,7 +131,9 @@ function paint(ctx, state) {
   parts.node.classList.remove("bare");
   parts.heading.textContent = headline(ctx, facets);
   ctx.heading(headline(ctx, facets));
-  fill(parts.findings, view.findings.map((text) => el("li", {}, text)));
+  parts.lead.textContent = view.findings[0] || "";
+  const rest = view.findings.slice(1).filter((text) => !view.target || text !== view.target.text);
+  fill(parts.findings, rest.length ? [el("h2", { class: "sr" }, t("web.front.findings")), el("ul", {}, rest.map((text) => el("li", {}, text)))] : null);
   fill(parts.banner, ctx.params.get("overlay") ? banner(ctx, state) : null);
   if (!keepsFocus(parts.picks)) fill(parts.picks, picks(ctx, state));
   if (!keepsFocus(parts.filters)) fill(parts.filters, filters(ctx, facets, state.set));
@@ -137,7 +142,7 @@ function paint(ctx, state) {
   const counts = state.plot.draw(data);
   parts.words.textContent = inWords(t, view, drawn, counts, only);
   fill(parts.read, reading(ctx, view, how));
-  if (!keepsFocus(parts.legend)) legend(ctx, state, drawn, shown);
+  if (!keepsFocus(parts.legend)) legend(ctx, state, how, drawn, shown);
   else refreshLegend(parts.legend, shown);
   if (!keepsFocus(parts.target)) fill(parts.target, targetPick(ctx, state, how));
   if (!keepsFocus(parts.options)) fill(parts.options, viewOptions(ctx, state));
@@ -157,7 +162,7 @@ function headline(ctx, facets) {
   const scenario = ctx.params.get("scenario");
   const found = (facets.models || []).find((each) => each.id === model);
   const said = found && found.scenarios.find((each) => each.id === scenario);
-  return [model, said ? said.label : scenario].filter(Boolean).join(" · ") || ctx.t("web.front.title");
+  return [model, scenarioName(ctx.t, said ? said.label : scenario)].filter(Boolean).join(" · ") || ctx.t("web.front.title");
 }
 
 function picks(ctx, state) {
@@ -165,22 +170,23 @@ function picks(ctx, state) {
   const { facets, set } = state;
   const model = ctx.params.get("model");
   const found = (facets.models || []).find((each) => each.id === model);
-  const pick = (name, options, onchange) => el("label", { class: "pick" }, el("span", {}, t("web.facet." + name)), choices(options, ctx.params.get(name) || "", onchange));
-  const models = facets.models.map((each) => [each.id, t("web.count", { name: each.id, points: each.points })]);
-  const scenarios = ((found && found.scenarios) || []).map((each) => [each.id, t("web.count", { name: each.label, points: each.points })]);
+  const pick = (name, options, onchange) => el("label", {}, el("span", { class: "sr" }, t("web.facet." + name)), choices(options, ctx.params.get(name) || "", onchange));
+  const counted = (id, name, points, chosen) => [id, id === chosen ? name : t("web.count", { name, points })];
+  const models = facets.models.map((each) => counted(each.id, each.id, each.points, model));
+  const scenarios = ((found && found.scenarios) || []).map((each) => counted(each.id, scenarioName(t, each.label), each.points, ctx.params.get("scenario")));
   return [
-    pick("model", withAny(t, models, model), (value) => {
+    pick("model", withAny(t, "model", models, model), (value) => {
       const next = facets.models.find((each) => each.id === value);
       const same = next && next.scenarios.find((each) => each.id === ctx.params.get("scenario"));
       set({ model: value, scenario: next && !same && next.scenarios.length ? next.scenarios[0].id : ctx.params.get("scenario"), precision: null, series: null, target: null });
     }),
-    pick("scenario", withAny(t, scenarios, ctx.params.get("scenario")), (value) => set({ scenario: value || null, series: null, target: null })),
+    pick("scenario", withAny(t, "scenario", scenarios, ctx.params.get("scenario")), (value) => set({ scenario: value || null, series: null, target: null })),
   ];
 }
 
-function withAny(t, options, chosen) {
+function withAny(t, name, options, chosen) {
   const known = !chosen || options.some(([id]) => id === chosen);
-  return [["", t("web.any")], ...(known ? [] : [[chosen, chosen]]), ...options];
+  return [["", t("web.any." + name)], ...(known ? [] : [[chosen, chosen]]), ...options];
 }
 
 function choices(options, chosen, onchange) {
@@ -211,16 +217,27 @@ function toggle(ctx, state, shown, i) {
   return state.set({ series: ids.length ? ids : ["none"] }, false);
 }
 
-function legend(ctx, state, drawn, shown) {
+function legend(ctx, state, how, drawn, shown) {
   const { t } = ctx;
-  const many = drawn.length > shown.size;
+  const { view } = state;
+  const reads = new Map(((view.target && view.target.series) || []).map((each) => [each.series, each]));
+  const value = (i) => {
+    const read = reads.get(i);
+    return read && known(read.floor) ? how.y.number(view.columns.y[read.floor]) : "—";
+  };
+  const key = (series, i) => el("li", {}, el("button", { type: "button", class: "key", "aria-pressed": String(series.shown), "data-i": i, onclick: () => toggle(latest(ctx), state, shownSeries(latest(ctx), view), i) },
+    swatch(i, series.official !== false), el("span", { class: "key-name" }, series.label), el("span", { class: "key-value" }, value(i))));
+  const all = drawn.map((series, i) => [series, i]);
+  const mine = all.filter(([, i]) => shown.has(i));
+  const others = all.filter(([, i]) => !shown.has(i));
+  const open = state.parts.legend.querySelector("details[open]") !== null;
   fill(state.parts.legend,
-    el("h3", { id: "legend-head" }, t("web.front.series")),
-    el("ul", { "aria-labelledby": "legend-head" }, drawn.map((series, i) => el("li", {}, el("button", { type: "button", class: "key", "aria-pressed": String(series.shown), "data-i": i, onclick: () => toggle(ctx, state, shownSeries(latest(ctx), state.view), i) },
-      swatch(i, series.official !== false), el("span", { class: "key-name" }, series.label), el("span", { class: "key-count" }, series.points))))),
-    many || ctx.params.has("series") ? el("p", { class: "key-tools" },
-      el("button", { type: "button", class: "quiet", onclick: () => state.set({ series: state.view.series.map((each) => each.id) }, false) }, t("web.front.all")),
-      el("button", { type: "button", class: "quiet", onclick: () => state.set({ series: null }, false) }, t("web.front.usual"))) : null);
+    el("div", { class: "legend-head" }, el("h3", { id: "legend-head" }, t("web.front.series")), view.target ? el("span", {}, t("web.target.unit", { unit: how.y.unit || view.y.label, value: targetText(how, view.target) })) : null),
+    el("ul", { "aria-labelledby": "legend-head" }, mine.map(([series, i]) => key(series, i))),
+    others.length ? el("details", { open }, el("summary", {}, t("web.front.others", { count: others.length })), el("ul", {}, others.map(([series, i]) => key(series, i)))) : null,
+    others.length || ctx.params.has("series") ? el("p", { class: "key-tools" },
+      others.length ? el("button", { type: "button", class: "quiet", onclick: () => state.set({ series: view.series.map((each) => each.id) }, false) }, t("web.front.all")) : null,
+      ctx.params.has("series") ? el("button", { type: "button", class: "quiet", onclick: () => state.set({ series: null }, false) }, t("web.front.usual")) : null) : null);
 }
 
 // The query as it is now: a listener made earlier would see an old one.
@@ -239,7 +256,7 @@ function chartData(ctx, view, series, how, dominated) {
   const axis = (name) => ({ ...view[name], log: log.has(name), how: how[name], word: t("web.better." + view[name].better) });
   const read = view.target;
   const marks = [];
-  if (read && known(read.overall.y)) marks.push({ x: read.overall.x, y: read.overall.y, kind: "floor" });
+  if (read && known(read.overall.floor)) marks.push({ x: c.x[read.overall.floor], y: c.y[read.overall.floor], kind: "floor" });
   const place = (i) => view.lines[c.line[i]];
   return {
     label: t("web.chart.label", { y: view.y.label, x: view.x.label, points: c.x.length }),
@@ -251,7 +268,7 @@ function chartData(ctx, view, series, how, dominated) {
     front: view.front.path,
     dominated,
     target: read ? read.target : null,
-    targetLabel: read ? how.x.text(read.target) : "",
+    targetLabel: read ? targetText(how, read) : "",
     marks,
     href: (i) => pointHref(ctx, c.ref[i]),
     tag: (i) => place(i).label,
@@ -262,6 +279,10 @@ function chartData(ctx, view, series, how, dominated) {
 
 function pointHref(ctx, ref) {
   return ctx.href("/point/" + encodeURIComponent(ref).replaceAll("%3A", ":"));
+}
+
+function targetText(how, read) {
+  return exact(how.x, read.target) + (how.x.unit ? " " + how.x.unit : "");
 }
 
 function load(t, concurrency) {
@@ -301,6 +322,7 @@ function inWords(t, view, series, counts, only) {
   const off = series.filter((each) => !each.shown).length;
   if (off) said.push(t("web.chart.off", { series: off }));
   if (counts.outside) said.push(t("web.chart.outside", { points: counts.outside }));
+  if (view.front.path.length) said.push(t("web.chart.ground"));
   if (only === "front") said.push(t("web.chart.only"));
   return said.join(" ");
 }
@@ -315,20 +337,26 @@ function targetPick(ctx, state, how) {
     else if (!input.value) set({ target: null });
   }, 160);
   return el("label", { class: "target-label" }, el("span", {}, t("web.target", { metric: view.x.label })),
-    el("input", { type: "number", inputmode: "decimal", step: "any", value: value === null || value === "" ? null : Number((Number(value) * how.x.factor).toPrecision(10)), placeholder: view.target ? how.x.number(view.target.target) : t("web.target.hint"), oninput: (event) => change(event.target) }),
-    el("span", { class: "unit" }, how.x.unit));
+    el("span", { class: "target-box" }, el("input", { type: "number", inputmode: "decimal", step: "any", value: value === null || value === "" ? null : Number((Number(value) * how.x.factor).toPrecision(10)), placeholder: view.target ? exact(how.x, view.target.target) : t("web.target.hint"), oninput: (event) => change(event.target) }), how.x.unit ? el("span", { class: "unit" }, how.x.unit) : null));
 }
 
 function reading(ctx, view, how) {
   const { t } = ctx;
   const read = view.target;
   if (!read) return null;
-  const floor = known(read.overall.floor) ? read.overall.floor : null;
-  return el("section", { class: "read-card" + (floor === null ? " none" : ""), "aria-live": "polite" },
-    el("h3", {}, t("web.target.head", { value: how.x.text(read.target) })),
-    floor === null ? null : el("p", { class: "big" }, how.y.number(read.overall.y), el("span", { class: "unit" }, " " + how.y.unit)),
-    el("p", {}, read.text),
-    floor === null ? null : el("p", {}, el("a", { href: pointHref(ctx, view.columns.ref[floor]) }, t("web.target.open"))));
+  const floor = read.overall.floor;
+  const head = el("h3", {}, t("web.target.head", { value: targetText(how, read) }));
+  if (!known(floor)) return el("section", { class: "read-card none" }, head, el("p", {}, read.text));
+  const c = view.columns;
+  const line = view.lines[c.line[floor]];
+  const estimate = read.overall.estimate;
+  const of = (i) => load(t, c.concurrency[i]);
+  return el("section", { class: "read-card", role: "status" }, head,
+    el("p", { class: "big" }, how.y.number(c.y[floor]), el("span", { class: "unit" }, " " + (how.y.unit || view.y.label))),
+    el("p", {}, el("a", { class: "read-who", href: pointHref(ctx, c.ref[floor]) }, swatch(line.series), view.series[line.series].label)),
+    el("p", { class: "faint" }, t("web.target.floor", { line: line.label, load: of(floor), x: how.x.text(c.x[floor]) })),
+    estimate ? el("p", { class: "estimate" }, t("web.target.estimate", { y: how.y.text(estimate.y), series: view.series[view.lines[c.line[estimate.low]].series].label, line: view.lines[c.line[estimate.low]].label, low: of(estimate.low), high: of(estimate.high) })) : null,
+    read.overall.below_measured ? el("p", { class: "faint" }, t("web.target.below")) : null);
 }
 
 function viewOptions(ctx, state) {
@@ -354,7 +382,7 @@ function columnsOf(ctx, view, how) {
   const line = (i) => view.lines[c.line[i]];
   const figure = (info, shown, values, lows, highs, key) => ({ key, label: shown.unit ? info.label + " (" + shown.unit + ")" : info.label, csv: info.address + (info.unit ? " (" + info.unit + ")" : ""), title: info.definition, number: true, value: (i) => values[i], cell: (i) => [shown.number(values[i]), lows && known(lows[i]) ? el("small", {}, " " + shown.number(lows[i]) + "–" + shown.number(highs[i])) : null] });
   return [
-    { key: "series", label: t("web.column.series"), value: (i) => view.series[line(i).series].label, cell: (i) => el("a", { class: "row-name", href: pointHref(ctx, c.ref[i]) }, swatch(line(i).series, c.official[i] !== false), el("span", {}, view.series[line(i).series].label)) },
+    { key: "series", label: t("web.column.series"), value: (i) => view.series[line(i).series].label, cell: (i) => el("a", { class: "row-name", href: pointHref(ctx, c.ref[i]) }, swatch(line(i).series, c.official[i] !== false, true), el("span", {}, view.series[line(i).series].label)) },
     { key: "line", label: t("web.column.topology"), value: (i) => line(i).label },
     { key: "concurrency", label: t("web.column.concurrency"), number: true, value: (i) => c.concurrency[i], cell: (i) => (c.concurrency[i] === null ? t("web.load.open") : String(c.concurrency[i])) },
     figure(view.x, how.x, c.x, c.x_low, c.x_high, "x"),
