@@ -37,7 +37,7 @@ def _known(read: Callable[[], T]) -> T:
         return read()
     except ServemarkError as error:
         if error.key == "analysis.point.unknown":
-            raise Problem(404, error.key, **error.values) from error
+            raise Problem(404, error.key, point=str(error.values.get("point", ""))) from error
         raise
 
 
