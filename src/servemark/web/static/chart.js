@@ -27,6 +27,7 @@ const SHAPES = [
   "M0 5.8L5.4 -4.2H-5.4Z", "M-6 0L-3 -5.2H3L6 0L3 5.2H-3Z", "M-2 -6h4v4h4v4h-4v4h-4v-4h-4v-4h4Z", "M0 -6L1.8 -1.8L6 0L1.8 1.8L0 6L-1.8 1.8L-6 0L-1.8 -1.8Z",
 ];
 const DASHES = ["", "7 4", "2 3", "10 3 2 3", "4 2", "12 4", "1 4", "8 3 1 3 1 3"];
+const DENSE = 150; // points from which on the rest steps back
 const REACH = 26; // px around a point in which the pointer finds it
 
 export function style(i) {
@@ -128,8 +129,10 @@ export function chart(host, { t }) {
     node.setAttribute("height", height);
     node.setAttribute("aria-label", data.label);
     probe = svg("g", { class: "probe", "aria-hidden": "true" });
+    const dense = inside.length > DENSE;
+    node.classList.toggle("dense", dense);
     const dots = points(inside);
-    fill(node, ground(marks), attained(), connectors(inside), bands(inside), steps(), target(), dots, tags(), probe);
+    fill(node, ground(marks), attained(), connectors(inside), bands(dense ? inside.filter((i) => rank(i) > 0) : inside), steps(), target(), dots, tags(), probe);
     hide();
     return { drawn: inside.length, outside: known.length - inside.length };
   }
@@ -234,7 +237,7 @@ export function chart(host, { t }) {
       const s = data.lines[data.points.line[i]].series;
       const { colour, shape } = style(s);
       const [px, py] = [r(scales.x.at(data.points.x[i])), r(scales.y.at(data.points.y[i]))];
-      const small = rank(i) === 0 ? " scale(.72)" : "";
+      const small = rank(i) === 0 ? (inside.length > DENSE ? " scale(.5)" : " scale(.72)") : "";
       const mark = svg("path", { d: shape, class: "dot " + data.points.state[i] + (data.points.official[i] === false ? " unofficial" : ""), transform: "translate(" + px + " " + py + ")" + small, vars: { "--c": colour } });
       const link = svg("a", { href: data.href(i), tabindex: "-1", "aria-label": data.name(i), "data-i": i }, mark);
       group.append(link);
@@ -261,15 +264,18 @@ export function chart(host, { t }) {
   function tags() {
     const taken = seen.map(({ px, py }) => [px - 6, py - 6, px + 6, py + 6]);
     const most = box.width < 520 ? 12 : 26;
+    const said = new Map();
     const group = svg("g", { class: "tags", "aria-hidden": "true" });
     for (const { i, px, py } of [...seen].filter((each) => rank(each.i) === 2).sort((a, b) => a.px - b.px).slice(0, 60)) {
       const text = clip(data.tag(i), most);
+      if ((said.get(text) || -Infinity) > px - 110) continue; // the same word again, close by
       const wide = textWidth(text) * 0.92;
       for (const [dx, dy] of [[9, -8], [9, 15], [-9 - wide, -8], [-9 - wide, 15]]) {
         const area = [px + dx, py + dy - 10, px + dx + wide, py + dy + 2];
         if (area[0] < box.left + 2 || area[2] > box.right || area[1] < box.top + 14 || area[3] > box.bottom - 2) continue;
         if (taken.some((each) => area[0] < each[2] && area[2] > each[0] && area[1] < each[3] && area[3] > each[1])) continue;
         taken.push(area);
+        said.set(text, px);
         group.append(svg("text", { x: r(px + dx), y: r(py + dy) }, text));
         break;
       }

@@ -129,6 +129,7 @@ function paint(ctx, state) {
   const drawn = view.series.map((each, i) => ({ ...each, shown: shown.has(i) }));
   fill(parts.trouble);
   parts.node.classList.remove("bare");
+  parts.node.classList.toggle("void", !view.columns.x.length);
   parts.heading.textContent = headline(ctx, facets);
   ctx.heading(headline(ctx, facets));
   parts.lead.textContent = view.findings[0] || "";
@@ -226,7 +227,7 @@ function legend(ctx, state, how, drawn, shown) {
     return read && known(read.floor) ? how.y.number(view.columns.y[read.floor]) : "—";
   };
   const key = (series, i) => el("li", {}, el("button", { type: "button", class: "key", "aria-pressed": String(series.shown), "data-i": i, onclick: () => toggle(latest(ctx), state, shownSeries(latest(ctx), view), i) },
-    swatch(i, series.official !== false), el("span", { class: "key-name" }, series.label), el("span", { class: "key-value" }, value(i))));
+    swatch(i, series.official !== false), el("span", { class: "key-name", title: series.label.length > 60 ? series.label : null }, series.label), el("span", { class: "key-value" }, value(i))));
   const all = drawn.map((series, i) => [series, i]);
   const mine = all.filter(([, i]) => shown.has(i));
   const others = all.filter(([, i]) => !shown.has(i));
@@ -400,7 +401,7 @@ function rows(ctx, state, how, shown) {
   const c = view.columns;
   const mine = [...c.x.keys()].filter((i) => shown.has(view.lines[c.line[i]].series));
   if (!mine.length) {
-    fill(parts.table, empty(t("web.front.none"), t("web.front.none.next")));
+    fill(parts.table, c.x.length ? empty(t("web.front.off"), t("web.front.off.next")) : empty(t("web.front.none"), t("web.front.none.next")));
     return;
   }
   const first = ["on", "beyond", "dominated", "excluded", "absent"];
