@@ -33,7 +33,7 @@ export async function render(root, ctx) {
     view.evals.length ? section("evals", t("web.point.evals"), evals(view, ctx, path)) : null,
     more,
     section("line", t("web.point.line"), others(view.siblings, ctx, false)),
-    section("runs", t("web.point.runs"), others(view.history, ctx, true), el("p", {}, el("a", { href: ctx.href("/history", { series: view.series_key }) }, t("web.point.history")))),
+    section("runs", t("web.point.runs"), others(view.history, ctx, true), ctx.report ? null : el("p", {}, el("a", { href: ctx.href("/history", { series: view.series_key }) }, t("web.point.history")))),
     section("files", t("web.point.files"), files(view, t)));
   if (view.has_requests && has(path + "/requests")) requests(more, ctx, path);
 }
@@ -179,7 +179,7 @@ function others(part, ctx, dated) {
   if (noted) heads.push({ label: t("web.point.note") });
   return [
     simple(t(dated ? "web.point.runs" : "web.point.line"), heads, part.rows.map((row) => el("tr", { class: row.here ? "here" : "" },
-      el("th", { scope: "row", class: "first" }, row.here ? el("b", {}, (dated ? row.date : row.label) + " · " + t("web.point.here")) : el("a", { href: ctx.href("/point/" + row.ref) }, (dated ? row.date : row.label) || row.ref)),
+      el("th", { scope: "row", class: "first" }, row.here ? el("b", {}, (dated ? row.date : row.label) + " · " + t("web.point.here")) : has("/api/v1/points/" + row.ref) ? el("a", { href: ctx.href("/point/" + row.ref) }, (dated ? row.date : row.label) || row.ref) : (dated ? row.date : row.label) || row.ref),
       row.values.map((text) => el("td", { class: "number" }, text)),
       el("td", {}, el("span", { class: "pill small " + TONES[row.verdict] }, t("web.point.verdict." + row.verdict))),
       dated ? el("td", { class: "mono" }, row.run) : null,
