@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -119,7 +120,8 @@ def write_selection(home: Home, chosen: Selection, lang: str) -> Written:
     try:
         return _written(home, chosen, lang)
     except Problem as problem:  # what a server would refuse
-        raise input_error(problem.key, **{str(k): v for k, v in problem.values.items()}) from problem
+        values: dict[str, Any] = dict(problem.values)
+        raise input_error(problem.key, **values) from problem
 
 
 def _written(home: Home, chosen: Selection, lang: str) -> Written:
