@@ -134,7 +134,7 @@ def test_metrics_can_be_searched(visit: Any) -> None:  # noqa: ANN401
 
 
 def test_first_load_is_small() -> None:
-    """Everything that a first visit fetches of page, style and scripts, each file on its own, and the words of a language."""
+    """Everything that a first visit fetches of page, style and scripts, each file on its own, and a language's words."""
     files = [path for path in STATIC.rglob("*") if path.suffix in {".html", ".css", ".js", ".svg"}]
     size = sum(len(gzip.compress(path.read_bytes(), 9)) for path in files)
     words = max(len(gzip.compress((MESSAGES / lang / "web.json").read_bytes(), 9)) for lang in ("en", "zh"))

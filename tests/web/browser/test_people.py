@@ -105,7 +105,7 @@ def test_back_undoes_a_choice(visit: Any) -> None:  # noqa: ANN401
 
 
 def test_an_author_lays_a_file_over_the_page(visit: Any, made: SimpleNamespace, tmp_path: Path) -> None:  # noqa: ANN401
-    """An unofficial point far beyond the front: shown as such, on no official front, flagged in exports, taken away again."""
+    """An unofficial point far beyond the front: shown as such, on no official front, flagged in exports, taken away."""
     better = made.row("h200", "vllm", 200, 5000, run=9000, isl=1024)
     path = tmp_path / "mine.json"
     path.write_text(json.dumps([better]), encoding="utf-8")
@@ -201,8 +201,8 @@ def test_the_whole_page_by_keyboard(visit: Any) -> None:  # noqa: ANN401
     for _ in range(80):
         page.keyboard.press("Tab")
         where = page.evaluate(
-            "(() => { const a = document.activeElement; return a.tagName + '.' + (a.closest('[class]') || a).className.baseVal"
-            " + (a.className.baseVal === undefined ? a.className : '') + ' ' + (a.textContent || '').slice(0, 20); })()"
+            "(() => { const a = document.activeElement;"
+            " return a.tagName + '.' + (a.closest('[class]') || a).className.baseVal + (a.className.baseVal === undefined ? a.className : '') + ' ' + (a.textContent || '').slice(0, 20); })()"
         )
         seen.append(where)
         if where.startswith("BODY"):
