@@ -16,7 +16,8 @@ from servemark.base.messages import LANGUAGES
 from servemark.web.answer import Answers
 from servemark.web.api.base import PREFIX, Route, full_path
 from servemark.web.api.registry import ROUTES
-from servemark.web.guard import Guard, Rules, Sessions
+from servemark.web.guard import LOGIN, Guard, Rules, Sessions
+from servemark.web.login import log_in, login_page
 from servemark.web.problems import MEDIA, Problem, problem_body
 from servemark.web.reply_cache import Finished
 from servemark.web.site import Site
@@ -108,6 +109,10 @@ class Pages:
             raise Problem(404, "serve.no_page")
         return file_response(request, found[0], forever=found[1])
 
+    async def log_in(self, request: Request) -> Response:
+        """The login form was sent."""
+        return await log_in(request, self.uploads.sessions, self.language(request))
+
     def endpoint(self, route: Route) -> BaseRoute:
         """A route of the interface."""
 
@@ -128,6 +133,7 @@ class Pages:
             Path(f"{PREFIX}/overlays/{{id}}", self.uploads.remove, methods=["DELETE"]),
             Path(f"{PREFIX}/session", self.uploads.begin_session, methods=["POST"]),
             Path(f"{PREFIX}/session", self.uploads.end_session, methods=["DELETE"]),
+            Path(LOGIN, self.log_in, methods=["POST"]),
             *shells,
             Path("/static/{path:path}", self.file, methods=["GET"]),
         ]
@@ -139,6 +145,11 @@ class Pages:
             key = {404: "serve.no_page", 405: "serve.no_method"}.get(status, "serve.fault")
             headers = dict(getattr(error, "headers", None) or {})
             error = Problem(status, key, headers=headers)
+        path = request.url.path
+        if error.status == 401 and not path.startswith(PREFIX):
+            return login_page(
+                self.language(request), f"{path}?{request.url.query}" if request.url.query else path
+            )
         return problem_response(error, self.language(request))
 
 

@@ -30,11 +30,16 @@ from servemark.web.rate_limit import RateLimit, client_name
 
 MAX_URL = 8192
 COOKIE = "servemark_session"
+LOGIN = "/session"
+WRITES = (f"{PREFIX}/overlays", f"{PREFIX}/session", LOGIN)
+"""Nothing else takes another method than GET and HEAD."""
+LOGIN_COST = 20.0
+"""A try of a token counts as so many requests."""
 SESSION_S = 12 * 3600
 OWN_HEADER = "x-servemark"
 SECURITY_HEADERS: Mapping[str, str] = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-    "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
@@ -111,6 +116,10 @@ class Sessions:
             time.time() if now is None else now
         )
 
+    def is_token(self, given: str) -> bool:
+        """Whether it is the token; the time that this takes tells nothing of it."""
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
+
     def _mac(self, end: str) -> str:
         return hmac.new(self.token.encode(), f"servemark session {end}".encode(), hashlib.sha256).hexdigest()
 
@@ -179,19 +188,22 @@ class Guard:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not host_allowed(hosts[0], self.names):
             raise Problem(421, "serve.host", host=(hosts[0] if hosts else "")[:80])
+        login = scope["path"] == LOGIN and scope["method"] == "POST"
         client = (scope.get("client") or ("", 0))[0]
-        wait = 0.0 if is_loopback(client) else self.limit.take(client_name(client))
+        cost = LOGIN_COST if login else 1.0
+        wait = 0.0 if is_loopback(client) else self.limit.take(client_name(client), cost)
         if wait:
-            raise Problem(
-                429, "serve.rate", headers={"retry-after": str(math.ceil(wait))}, wait=math.ceil(wait)
-            )
+            headers_of_wait = {"retry-after": str(math.ceil(wait))}
+            raise Problem(429, "serve.rate", headers=headers_of_wait, wait=math.ceil(wait))
         reads = scope["method"] in _READS
-        if scope["path"].startswith(PREFIX) and not (
-            reads and (self.rules.public_read or self.rules.token is None)
-        ):
+        if not reads and not scope["path"].startswith(WRITES):
+            raise Problem(405, "serve.no_method", headers={"allow": "GET, HEAD"})
+        open_to_read = self.rules.public_read or self.rules.token is None
+        public = login or scope["path"].startswith("/static/")
+        if not public and not (reads and open_to_read):
             self._authorize(headers, reads=reads)
         if not reads:
-            self._same_site(headers, hosts[0])
+            self._same_site(headers, hosts[0], own_header=not login)
 
     def _authorize(self, headers: Headers, *, reads: bool) -> None:
         if self.sessions is None:
@@ -199,19 +211,18 @@ class Guard:
                 raise Problem(403, "serve.read_only")
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(
-            given.strip().encode(), self.sessions.token.encode()
-        ):
+        if scheme.lower() == "bearer" and self.sessions.is_token(given.strip()):
             return
         if self.sessions.good(_cookie(headers.get("cookie", ""))):
             return
         raise Problem(401, "serve.token", headers={"www-authenticate": 'Bearer realm="servemark"'})
 
-    def _same_site(self, headers: Headers, host: str) -> None:
+    def _same_site(self, headers: Headers, host: str, *, own_header: bool) -> None:
         origin = headers.get("origin")
         foreign = origin is not None and origin.partition("://")[2].lower() != host.lower()
         site = headers.get("sec-fetch-site", "same-origin")
-        if headers.get(OWN_HEADER) != "1" or foreign or site not in {"same-origin", "none"}:
+        missing = own_header and headers.get(OWN_HEADER) != "1"
+        if missing or foreign or site not in {"same-origin", "none"}:
             raise Problem(403, "serve.foreign")
 
 

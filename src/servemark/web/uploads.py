@@ -19,7 +19,8 @@ from starlette.responses import Response
 
 from servemark.base.printable import one_line
 from servemark.web.api.base import JSON
-from servemark.web.guard import COOKIE, SESSION_S, Sessions
+from servemark.web.guard import COOKIE, Sessions
+from servemark.web.login import give_cookie
 from servemark.web.overlays import CPU_S, Overlays, Read
 from servemark.web.problems import Problem
 from servemark.web.site import Site
@@ -85,10 +86,7 @@ class Uploads:
         """POST /session: the guard has seen the token; the browser gets a cookie for it, which scripts cannot read."""
         response = Response(status_code=204)
         if self.sessions is not None:
-            secure = request.url.scheme == "https"
-            response.set_cookie(
-                COOKIE, self.sessions.make(), SESSION_S, httponly=True, samesite="strict", secure=secure
-            )
+            give_cookie(request, response, self.sessions)
         return response
 
     async def end_session(self, request: Request) -> Response:

@@ -61,12 +61,12 @@ def reply_csv(ctx: Context, query: Query) -> object:
     if rows:
         writer.writerow([cell(name) for name in rows[0]])
         writer.writerows([cell(each) for each in row.values()] for row in rows)
-    return Body(held.getvalue().encode("utf-8", "replace"), CSV, "front.csv")
+    return Body(held.getvalue().encode("utf-8", "replace"), CSV, "servemark-front.csv")
 
 
 def reply_rows(ctx: Context, query: Query) -> object:
     """One object a point, with full numbers."""
-    return Body(msgspec.json.encode(flat_rows(view_of(ctx, query))), JSON, "front.json")
+    return Body(msgspec.json.encode(flat_rows(view_of(ctx, query))), JSON, "servemark-front.json")
 
 
 ROUTE = Route("/front", "serve.api.front", reply, PARAMS, selection=True)

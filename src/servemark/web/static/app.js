@@ -11,7 +11,7 @@
 //   heading(text)                  for pages whose title comes with their data: sets the document's title too
 
 import { fill, el } from "./dom.js";
-import { get, Problem } from "./api.js";
+import { get } from "./api.js";
 import { remember, remembered, setWords, lang, t, wanted } from "./i18n.js";
 import { change, go, href, onMove, report, where } from "./state.js";
 import { PAGES, pageOf } from "./pages.js";
@@ -78,7 +78,6 @@ async function attempt(here, work, moved) {
     if (moved) focusHeading(here.root);
   } catch (error) {
     if (error.name === "AbortError" || here !== open) return;
-    if (!(error instanceof Problem)) console.error(error);
     fill(here.root, el("h1", { tabindex: "-1" }, here.page.title(t, {})), trouble(error, show));
     here.view = null;
   }
