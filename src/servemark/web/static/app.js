@@ -131,7 +131,7 @@ function frame() {
       el("nav", { "aria-label": t("web.nav") },
         el("button", { class: "menu quiet", type: "button", "aria-expanded": "false", "aria-controls": "menu", onclick: toggleMenu }, t("web.nav.menu")),
         el("ul", { id: "menu" }, links("main"), more.length > 3 ? el("li", { class: "more" }, el("details", {}, el("summary", {}, t("web.nav.more")), el("ul", {}, more))) : more)),
-      el("div", { class: "bar-end" }, languageButton(), themeButton())),
+      el("div", { class: "bar-end" }, report ? null : languageButton(), themeButton())),
   );
   fill(document.getElementById("foot"), el("div", { class: "wrap" }, el("p", {}, t(report ? "web.foot.report" : "web.foot"))));
 }
