@@ -21,8 +21,7 @@ R1 = {"model": "deepseek-r1", "scenario": "fixed-seq-len:1024/1024", "precision"
 PAGES = {"front": ("/front", ".dots a"), "metrics": ("/metrics", ".metric")}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 @pytest.mark.parametrize("name", PAGES)
 def test_axe_finds_nothing_serious(visit: Any, name: str, width: int, scheme: str) -> None:  # noqa: ANN401
     """Rules of axe-core: names, roles, contrast, order. The chart has a point in focus, a filter is open."""
