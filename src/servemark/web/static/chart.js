@@ -291,7 +291,7 @@ export function chart(host, { t }) {
     for (const { i, px, py } of seen.filter((each) => each.level === 2).sort((a, b) => a.px - b.px).slice(0, 60)) {
       const text = clip(data.tag(i), most);
       if ((said.get(text) || -Infinity) > px - 110) continue; // the same word again, close by
-      const wide = textWidth(text) * 0.92;
+      const wide = textWidth(text) * 0.98;
       for (const [dx, dy] of [[9, -8], [9, 15], [-9 - wide, -8], [-9 - wide, 15]]) {
         const area = [px + dx, py + dy - 10, px + dx + wide, py + dy + 2];
         if (area[0] < box.left + 2 || area[2] > box.right || area[1] < box.top + 14 || area[3] > box.bottom - 2) continue;
