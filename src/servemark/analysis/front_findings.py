@@ -52,6 +52,16 @@ def _leaders(view: FrontView, on: Sequence[int], lang: str | None) -> str:
     shown = display_of(address, [low, high])
     ends = {"low": shown.number(low), "high": shown.text(high), "metric": label(address, lang)}
     names = [each.label for each in view.series]
+    if low == high:
+        point = row_name(view, on[0], lang)
+        y = view.rows[on[0]].y
+        return text(
+            "front.finding.one_point",
+            lang,
+            point=point,
+            x=shown.text(high),
+            y=display_of(parse(view.y.address), [y]).text(y),
+        )
     if len({series for series, _, _ in spans}) == 1:
         return text("front.finding.one_leader", lang, series=names[spans[0][0]], **ends)
     widths: Counter[int] = Counter()

@@ -40,19 +40,15 @@ def _read(view: FrontView, wanted: Sequence[int], at: float) -> TargetRead:
 
 
 def amid(values: Sequence[float | None]) -> float | None:
-    """A round value amid these: the geometric mean of the ends (their mean where one is not above 0), to one digit, where
-    that lies between them."""
+    """A round value amid these: the geometric mean of the ends (their mean where one is not above 0), to as few
+    digits as leave it between them."""
     known = [value for value in values if value is not None]
     if not known:
         return None
     low, high = min(known), max(known)
     middle = math.sqrt(low * high) if low > 0 else (low + high) / 2
-    if middle == 0:
-        return middle
-    step = 10 ** math.floor(math.log10(abs(middle)))
-    rounded = round(middle / step) * step
-    rounded = float(f"{rounded:.6g}")
-    return rounded if low <= rounded <= high else float(f"{middle:.3g}")
+    tries = (float(f"{middle:.{digits}g}") for digits in (1, 2, 3, 6))
+    return next((value for value in tries if low <= value <= high), low)
 
 
 def row_name(view: FrontView, row: int, lang: str | None = None) -> str:
