@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.analysis.made_points import IDENTITY, measured
 
 from servemark.analysis.eligible import eligibility, low_evals
 from servemark.analysis.measured import Measured
 from servemark.base.messages import LANGUAGES
 from servemark.results.gates.base import GateFinding, Severity
 from servemark.results.point import Eval, RoleTopology, Scenario
-from tests.analysis.made_points import IDENTITY, measured
 
 EVAL_IDENTITY = replace(IDENTITY, scenario=Scenario("eval", dataset="gsm8k"), concurrency=64)
 
