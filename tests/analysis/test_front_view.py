@@ -6,7 +6,6 @@ import json
 import math
 import random
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -50,7 +49,7 @@ def view(points: list[Measured], lang: str = "en", **options: object) -> FrontVi
     return front_view(points, FrontOptions(**{"x": X, "y": Y, **options}), lang)  # type: ignore[arg-type]
 
 
-def near(values: tuple[float, ...]) -> Any:
+def near(values: tuple[float, ...]) -> object:
     """Equal but for rounding: speeds are made of latencies."""
     return pytest.approx(values)
 

@@ -83,6 +83,38 @@ def same_run_and_configuration(point: Measured) -> Hashable:
     return (point.source, point.run, i.model, i.hardware, i.engine, i.precision, i.speculation, i.topology)
 
 
+def without_copies(points: Iterable[Measured]) -> list[Measured]:
+    """Each measurement once. Two files may hold one row: the same run and load with the same figures, where one file names
+    the image and the other does not. The one that says more stands for both; repeats differ in their figures."""
+    kept: dict[Hashable, Measured] = {}
+    for point in points:
+        figures = frozenset(point.figures.items())
+        same: Hashable = point.ref
+        if figures:
+            same = (
+                same_run_and_configuration(point),
+                point.scenario,
+                point.concurrency,
+                point.current,
+                figures,
+            )
+        known = kept.get(same)
+        if known is None or _says_more(point, known):
+            kept[same] = point
+    return list(kept.values())
+
+
+def _says_more(one: Measured, other: Measured) -> bool:
+    """By the parts of the identity that are known, then by `ref`, so that order is nothing."""
+    counts = [sum(part is not None for part in _told(each)) for each in (one, other)]
+    return counts[0] > counts[1] or (counts[0] == counts[1] and one.ref < other.ref)
+
+
+def _told(point: Measured) -> tuple[object, ...]:
+    i = point.identity
+    return i.image, i.engine_version, i.model_revision, i.recipe_fingerprint, i.router
+
+
 def eligibility(points: Iterable[Measured], evals: Iterable[Measured] = ()) -> dict[str, Doubt | None]:
     """By `ref`: None, or the first reason that keeps the point off every front. `evals` are accuracy results of their
     own; those among `points` are heard as well."""
