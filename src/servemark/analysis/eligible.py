@@ -84,30 +84,28 @@ def same_run_and_configuration(point: Measured) -> Hashable:
 
 
 def without_copies(points: Iterable[Measured]) -> list[Measured]:
-    """Each measurement once. Two files may hold one row: the same run and load with the same figures, where one file names
-    the image and the other does not. The one that says more stands for both; repeats differ in their figures."""
-    kept: dict[Hashable, Measured] = {}
+    """Each measurement once. Two files may hold one row: the same run, configuration and load, where all figures that one
+    states are those that the other states. The one that says more stands for both; repeats differ in their figures."""
+    alike: dict[Hashable, list[Measured]] = defaultdict(list)
     for point in points:
-        figures = frozenset(point.figures.items())
-        same: Hashable = point.ref
-        if figures:
-            same = (
-                same_run_and_configuration(point),
-                point.scenario,
-                point.concurrency,
-                point.current,
-                figures,
-            )
-        known = kept.get(same)
-        if known is None or _says_more(point, known):
-            kept[same] = point
-    return list(kept.values())
+        key = (
+            same_run_and_configuration(point),
+            point.scenario,
+            point.concurrency,
+            point.attempt,
+            point.current,
+        )
+        alike[key if point.figures else point.ref].append(point)
+    return [kept for some in alike.values() for kept in (some if len(some) == 1 else _once(some))]
 
 
-def _says_more(one: Measured, other: Measured) -> bool:
-    """By the parts of the identity that are known, then by `ref`, so that order is nothing."""
-    counts = [sum(part is not None for part in _told(each)) for each in (one, other)]
-    return counts[0] > counts[1] or (counts[0] == counts[1] and one.ref < other.ref)
+def _once(some: list[Measured]) -> list[Measured]:
+    kept: list[Measured] = []
+    for point in sorted(some, key=lambda p: (-len(p.figures), -sum(map(bool, _told(p))), p.ref)):
+        figures = point.figures.items()
+        if not any(figures <= other.figures.items() for other in kept):
+            kept.append(point)
+    return kept
 
 
 def _told(point: Measured) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 
 from servemark.analysis.format import SPACE, Display, group
 from servemark.analysis.front_types import FrontView, TargetView
@@ -58,7 +59,12 @@ def row_name(view: FrontView, row: int, lang: str | None = None) -> str:
     if view.rows[row].concurrency is not None:
         said.append(_load(view, row, lang))
     series = view.series[line.series].label
-    return text("front.row", lang, series=series, configuration=", ".join(said))
+    return text(
+        "front.row",
+        lang,
+        series=series,
+        configuration=reduce(lambda a, b: text("front.and", lang, first=a, second=b), said),
+    )
 
 
 def target_sentence(view: FrontView, read: TargetRead, lang: str | None = None) -> str:
@@ -79,10 +85,14 @@ def target_sentence(view: FrontView, read: TargetRead, lang: str | None = None) 
     if read.estimate is not None:
         low, high = (_load(view, row, lang) for row in (read.estimate.low, read.estimate.high))
         line = view.lines[view.rows[read.estimate.low].line]
-        name = f"{view.series[line.series].label}, {line.label}"
+        name = f"{view.series[line.series].label} · {line.label}"
         value = display_of(y, [read.estimate.y]).text(read.estimate.y)
-        return f"{said} " + text("front.target.estimate", lang, y=value, low=low, high=high, line=name)
-    return f"{said} " + text("front.target.below", lang, **values) if read.below_measured else said
+        more = text("front.target.estimate", lang, y=value, low=low, high=high, line=name)
+    elif read.below_measured:
+        more = text("front.target.below", lang, **values)
+    else:
+        return said
+    return text("front.sentences", lang, first=said, second=more)
 
 
 def _load(view: FrontView, row: int, lang: str | None) -> str:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text as RichText
 
 from servemark.analysis.axes import AxisInfo
-from servemark.analysis.format import Display
+from servemark.analysis.format import Display, significant
 from servemark.analysis.front_types import FrontView
 from servemark.analysis.labels import display_of
 from servemark.analysis.stretches import stretches
@@ -28,7 +28,9 @@ COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow")
 HEAD_WIDTH = 13
 """Columns of a heading before it breaks."""
 NARROWEST = 18
-"""Columns that a configuration keeps on a narrow terminal."""
+"""Columns that a name keeps on a narrow terminal."""
+ENOUGH = 36
+"""Columns of a configuration before further columns are given room."""
 
 
 def print_front(view: FrontView, *, all_lines: bool, plot: bool) -> None:
@@ -115,7 +117,7 @@ def _plot(console: Console, view: FrontView, letters: dict[int, str], width: int
     console.print()
     rows = scatter(marks, path, inner, PLOT_HEIGHT)
     for number, cells in enumerate(rows):
-        edge = {0: f"{y_scale.high:.4g}", PLOT_HEIGHT - 1: f"{y_scale.low:.4g}"}.get(number, "")
+        edge = {0: significant(y_scale.high), PLOT_HEIGHT - 1: significant(y_scale.low)}.get(number, "")
         line = RichText(f"{edge:>{EDGE}} ┤", "dim")
         for cell in cells:
             style = (
@@ -127,7 +129,7 @@ def _plot(console: Console, view: FrontView, letters: dict[int, str], width: int
         line.rstrip()
         console.print(line)
     console.print(Text(" " * (EDGE + 1) + "└" + "─" * inner, "dim"))
-    low, high = f"{x_scale.low:.4g}", f"{x_scale.high:.4g}"
+    low, high = significant(x_scale.low), significant(x_scale.high)
     unit = shown_x.unit
     tail = f"{high} {unit}".rstrip()
     console.print(Text(" " * (EDGE + 2) + low + tail.rjust(max(1, inner - len(low))), "dim"))
@@ -140,12 +142,16 @@ def _legend(console: Console, view: FrontView, letters: dict[int, str], width: i
     whole = spans[-1][2] - spans[0][1]
     for place, letter in letters.items():
         held = sum(high - low for series, low, high in spans if series == place)
-        share = text("front.cli.share", None, percent=round(100 * held / whole)) if whole > 0 else ""
+        share = text("front.cli.share", None, percent=_percent(held / whole)) if whole > 0 else ""
         name = shortened(view.series[place].label, max(NARROWEST, width - 5 - columns_of(share)))
         line = Text(letter, _style(letters, place)) + Text(f"  {name}") + Text(f"  {share}", "dim")
         line.rstrip()
         console.print(line)
     console.print()
+
+
+def _percent(share: float) -> str:
+    return str(round(100 * share)) if share >= 0.005 else "<1"
 
 
 def _displays(view: FrontView) -> tuple[Display, Display]:
@@ -235,7 +241,7 @@ def _fitting(widths: Sequence[int], width: int, named: bool) -> list[int]:
     kept = list(range(always))
     used = sum(widths[:always]) + 2 * (always - 1)
     if named:
-        used -= max(0, widths[1] - NARROWEST)
+        used -= max(0, widths[1] - ENOUGH)
     for place in range(always, len(widths)):
         if used + 2 + widths[place] <= width:
             kept.append(place)
@@ -257,8 +263,8 @@ def _cells(
         view.y.label,
     ]
     heads = [
-        [*names, *(info.label for info, _ in more), text("front.cli.date")],
-        [*[""] * (len(names) - 2), shown_x.unit, shown_y.unit, *(shown.unit for _, shown in more), ""],
+        [*names, text("front.cli.date"), *(info.label for info, _ in more)],
+        [*[""] * (len(names) - 2), shown_x.unit, shown_y.unit, "", *(shown.unit for _, shown in more)],
     ]
     cells = []
     for number in rows:
@@ -273,8 +279,8 @@ def _cells(
                 "—" if row.concurrency is None else str(row.concurrency),
                 shown_x.number(row.x),
                 shown_y.number(row.y),
-                *(shown.number(view.values[info.address][number]) for info, shown in more),
                 line.date or "—",
+                *(shown.number(view.values[info.address][number]) for info, shown in more),
             ]
         )
     return heads, cells
