@@ -30,7 +30,7 @@ def _role(role: RoleTopology, named: bool, lang: str | None) -> str:
         sizes = ["TP1"]
     if role.dp_attention:
         sizes.append("DPA")
-    said = " ".join(sizes) or text("front.topology.unknown", lang)
+    said = " ".join(sizes) or ("?" if named else text("front.topology.unknown", lang))
     workers = f"{role.workers}\u00d7" if role.workers and (named or role.workers > 1) else ""
     return f"{role.role[:1].upper()} {workers}{said}" if named else f"{workers}{said}"
 

@@ -159,9 +159,9 @@ def matches(point: Measured, chosen: Selection) -> bool:
 def select(store: Store, chosen: Selection, *, quarantined: bool = True) -> list[Measured]:
     """The selected points that count (no superseded ones), in the order in which they came. Quarantined ones are among
     them unless they are not wanted: they are shown on request and never stand on a front."""
-    narrow = {
-        key: values[0] for key in _SQL if len(values := getattr(chosen, key)) == 1 and values[0] != "unknown"
-    }
-    wanted = PointFilter(**narrow, latest=chosen.latest, quarantined=quarantined)
+    narrow = {key: values for key in _SQL if (values := getattr(chosen, key)) and "unknown" not in values}
+    wanted = PointFilter(
+        **narrow, latest=chosen.latest, quarantined=quarantined, since=chosen.since, until=chosen.until
+    )
     found = (of_stored(each) for each in load_points(store, wanted))
     return [point for point in found if matches(point, chosen)]
