@@ -94,7 +94,7 @@ def test_target_by_hand_and_exit_codes(home: Path, capsys: pytest.CaptureFixture
     assert "No measured point reaches 90" in out
     assert call(capsys, home, "hardware=none")[0] == 1
     for bad in BAD:
-        code        code, _, err = call(capsys, home, *bad)
+        code, _, err = call(capsys, home, *bad)
         assert code == 2, bad
         assert "Traceback" not in err
     code, _, err = call(capsys, home / "empty")
