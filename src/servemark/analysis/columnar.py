@@ -13,11 +13,14 @@ from servemark.analysis.staircase import Vertex
 from servemark.analysis.targets import TargetRead
 
 DIGITS = 5
+LINE_ID = 8
+"""Letters of a line key in `lines`: a selection takes beginnings (`line=`), and 435 points stay below 25 KB."""
 
 
 def columnar(view: FrontView) -> dict[str, object]:
     """Plain JSON values. Indices: `line` into `lines`, `series` into `series`, `reason` and `warning` into `reasons`,
-    `points`, `on`, `floor`, `nearest`, `low` and `high` into the columns. `front` is that of the first of `fronts`."""
+    `points`, `on`, `floor`, `nearest`, `low` and `high` into the columns. `front` is that of the first of `fronts`. Point
+    keys are left out: a `ref` names the point, and `flat_rows` has them."""
     rows = view.rows
     fronts = [
         {"label": each.label, "points": each.points, "on": list(each.on), "path": _path(each.path)}
@@ -42,7 +45,7 @@ def columnar(view: FrontView) -> dict[str, object]:
         ],
         "lines": [
             {
-                "id": each.id,
+                "id": each.id[:LINE_ID],
                 "series": each.series,
                 "label": each.label,
                 "run": each.run,
@@ -54,7 +57,6 @@ def columnar(view: FrontView) -> dict[str, object]:
         ],
         "columns": {
             "ref": [row.ref for row in rows],
-            "key": [row.key for row in rows],
             "line": [row.line for row in rows],
             "concurrency": [row.concurrency for row in rows],
             "state": [row.state for row in rows],
@@ -77,6 +79,7 @@ def columnar(view: FrontView) -> dict[str, object]:
         "findings": list(view.findings),
         "target": _target(view.target),
         "notes": list(view.notes),
+        "card": view.card,
     }
 
 
@@ -149,7 +152,7 @@ def _target(view: TargetView | None) -> dict[str, object] | None:
 def _read(read: TargetRead) -> dict[str, object]:
     found: dict[str, object] = {"state": read.state}
     if read.floor is not None:
-        found |= {"floor": read.floor, "x": short(read.x), "y": short(read.y)}
+        found["floor"] = read.floor
     if read.estimate is not None:
         each = read.estimate
         found["estimate"] = {"y": short(each.y), "low": each.low, "high": each.high}

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from servemark.analysis.axes import Reading
 from servemark.analysis.front import ERROR_RATE_LIMIT
 from servemark.analysis.measured import Measured
 from servemark.base.messages import find_text, text
@@ -34,18 +35,19 @@ _MAD_TO_SD = 1.4826
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """Why a point is kept off, or what is to be known of it: `front.doubt.<kind>` is the sentence with its values,
-    `front.doubt.<kind>.short` the same without any, for counts. `why` is a further message key, `finding` a gate's."""
+    `front.doubt.<kind>.short` the same without any, for counts. `absent` is the reading that has no value, `finding` what
+    a gate said."""
 
     kind: str
     values: tuple[tuple[str, object], ...] = ()
-    why: str | None = None
+    absent: Reading | None = None
     finding: GateFinding | None = None
 
     def sentence(self, lang: str | None = None) -> str:
         """For the person who looks at this point."""
         values = dict(self.values)
-        if self.why is not None:
-            values["why"] = text(self.why, lang)
+        if self.absent is not None:
+            values["why"] = self.absent.why(lang) or text("metrics.absent.always", lang)
         if self.finding is not None:
             values["said"] = sentence(self.finding, lang)
         return text(f"front.doubt.{self.kind}", lang, **values)

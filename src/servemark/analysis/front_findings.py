@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 
+from servemark.analysis.axes import varies
 from servemark.analysis.configurations import SERIES_PARTS
 from servemark.analysis.eligible import LowEval, low_evals
 from servemark.analysis.format import significant
@@ -14,6 +14,7 @@ from servemark.analysis.front_targets import row_name
 from servemark.analysis.front_types import FrontOptions, FrontView
 from servemark.analysis.labels import display_of, label
 from servemark.analysis.measured import Measured
+from servemark.analysis.stretches import stretches
 from servemark.base.messages import text
 from servemark.metrics.address import parse
 from servemark.metrics.registry import Better
@@ -43,28 +44,9 @@ def findings_of(view: FrontView, lang: str | None = None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def stretches(view: FrontView, on: Sequence[int]) -> list[tuple[int, float, float]]:
-    """(series, from, to) along x, ascending: where the best measured point at a target is that series'. Neighbouring
-    stretches of one series are one; the end without a neighbour has no width."""
-    higher = view.x.better == Better.HIGHER
-    places = [(view.lines[view.rows[row].line].series, view.rows[row].x or 0.0) for row in on]
-    spans: list[tuple[int, float, float]] = [(places[0][0], places[0][1], places[0][1])]
-    for (here, low), (there, high) in pairwise(places):
-        # A target between two points is reached by the one that is better in x.
-        spans.append((there if higher else here, low, high))
-    if not higher:
-        spans = [*spans[1:], (places[-1][0], places[-1][1], places[-1][1])]
-    merged: list[tuple[int, float, float]] = []
-    for series, low, high in spans:
-        if merged and merged[-1][0] == series:
-            merged[-1] = (series, merged[-1][1], high)
-        else:
-            merged.append((series, low, high))
-    return merged
-
-
 def _leaders(view: FrontView, on: Sequence[int], lang: str | None) -> str:
-    spans = stretches(view, on)
+    places = [(view.lines[view.rows[row].line].series, view.rows[row].x or 0.0) for row in on]
+    spans = stretches(places, Better(view.x.better))
     address = parse(view.x.address)
     low, high = spans[0][1], spans[-1][2]
     shown = display_of(address, [low, high])
@@ -161,9 +143,11 @@ def notes_of(
     if len(view.groups) > 1:
         names = "; ".join(group.label for group in view.groups[:FEW])
         notes.append(text("front.note.groups", lang, count=len(view.groups), names=names))
+    if view.card:
+        notes.append(text("front.note.card", lang, card=view.card))
     for info, values in ((view.x, [r.x for r in view.rows]), (view.y, [r.y for r in view.rows])):
         known = [value for value in values if value is not None]
-        if len(known) > 1 and len(set(known)) == 1:
+        if len(known) > 1 and not varies(known):
             notes.append(text("front.note.same", lang, metric=info.label))
     unsaid = sum(
         1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from servemark.analysis.format import SPACE, Display, group
 from servemark.analysis.front_types import FrontView, TargetView
 from servemark.analysis.labels import display_of
 from servemark.analysis.targets import Placed, TargetRead, target_read
@@ -27,7 +28,8 @@ def target_view(view: FrontView, target: float | None, lang: str | None = None) 
     own: dict[int, list[int]] = {}
     for row, place in enumerate(of_row):
         own.setdefault(place, []).append(row)
-    reads = tuple((place, _read(view, own[place], at)) for place, each in enumerate(series) if each.path)
+    alike = [place for place, each in enumerate(series) if each.path and each.group == 0]
+    reads = tuple((place, _read(view, own[place], at)) for place in alike)
     return TargetView(at, chosen, target_sentence(view, overall, lang), overall, reads)
 
 
@@ -67,7 +69,7 @@ def target_sentence(view: FrontView, read: TargetRead, lang: str | None = None) 
     """The read in words: what was measured, what one line lets expect, or that nothing reaches it."""
     x, y = parse(view.x.address), parse(view.y.address)
     shown_x = display_of(x, [read.target, read.x])
-    values: dict[str, object] = {"target": shown_x.text(read.target), "metric": view.x.label}
+    values: dict[str, object] = {"target": _asked(shown_x, read.target), "metric": view.x.label}
     if read.floor is None and read.nearest is None:
         return text("front.target.nothing", lang, **values)
     if read.floor is None:
@@ -90,3 +92,9 @@ def target_sentence(view: FrontView, read: TargetRead, lang: str | None = None) 
 def _load(view: FrontView, row: int, lang: str | None) -> str:
     load = view.rows[row].concurrency
     return view.rows[row].ref if load is None else text("analysis.label.point", lang, concurrency=load)
+
+
+def _asked(shown: Display, target: float) -> str:
+    """A target as it was asked for: 50 tok/s/user and not 50.0."""
+    number = group(f"{target * shown.factor:.6f}".rstrip("0").rstrip("."))
+    return f"{number}{SPACE}{shown.unit}" if shown.unit else number

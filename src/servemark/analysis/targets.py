@@ -56,7 +56,8 @@ class TargetRead:
 
 
 def target_read(points: Sequence[Placed], x_better: Better, y_better: Better, target: float) -> TargetRead:
-    """The read at `target` in x. Ties go to the point that is nearer to the target, then to the earlier row.
+    """The read at `target` in x. Ties go to the point that is nearer to the target, then to the earlier row. An estimate
+    that is no better than what was measured is none.
 
     By hand: (20, 900), (40, 700), (80, 300) of one line, both higher better, at 60: floor 300, estimate 500.
     """
@@ -71,6 +72,8 @@ def target_read(points: Sequence[Placed], x_better: Better, y_better: Better, ta
         return TargetRead("not_reached", target, nearest=near.index)
     best, x, y = max(reaching, key=lambda each: (y_sign * each[2], -abs(each[1] - target), -each[0].index))
     estimate = _best_estimate(points, target, y_sign)
+    if estimate is not None and y_sign * estimate.y <= y_sign * y:
+        estimate = None
     return TargetRead(
         "reached", target, best.index, x, y, estimate, None, len(reaching) == len(known) and x != target
     )

@@ -32,6 +32,7 @@ VERBS = {
     "show": "servemark.cli.show:show",
     "cost": "servemark.cli.cost:cost",
     "report": "servemark.cli.report:report",
+    "serve": "servemark.cli.serve:serve",
     "explain": "servemark.cli.explain:explain",
     "doctor": "servemark.cli.doctor:doctor",
     "prune": "servemark.cli.prune:prune",

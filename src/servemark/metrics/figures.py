@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from servemark.base.messages import text
 from servemark.metrics.address import Address, parse
 from servemark.metrics.registry import FLIPPED, Kind
 
@@ -27,6 +28,10 @@ class FigureReading:
     reason: str | None = None
     made_of: tuple[tuple[str, float], ...] = ()
     formula: str = ""
+
+    def why(self, lang: str | None = None) -> str | None:
+        """Why it is absent, in words; None for a value that is there."""
+        return text(self.reason, lang) if self.reason else None
 
 
 def read_figure(

@@ -153,6 +153,31 @@ _WHERE = {
 
 def load_points(store: Store, wanted: PointFilter) -> Iterator[StoredPoint]:
     """Points that match, in the order in which they came; with a limit the newest by date, oldest of them first."""
+    where, values = _conditions(wanted)
+    ordered = (
+        "ORDER BY p.id"
+        if wanted.limit is None
+        else f"ORDER BY p.at_utc DESC, p.id DESC LIMIT {wanted.limit:d}"
+    )
+    source = _FROM if wanted.latest else _FROM_FREE
+    rows = store.query(f"SELECT {_COLUMNS} {source} {where} {ordered}", values)
+    for row in rows if wanted.limit is None else reversed(rows):
+        yield StoredPoint._make(row)
+
+
+def count_points(store: Store, wanted: PointFilter) -> int:
+    """How many points `load_points` would give, its limit aside."""
+    where, values = _conditions(wanted)
+    ask = f"""
+        SELECT count(*) FROM result_config c JOIN result_line l ON l.config_id = c.id
+        JOIN result_point p ON p.line_id = l.id {"JOIN import_row r ON r.id = p.id" if wanted.file else ""}
+        {"JOIN import_source s ON s.id = r.source_id" if wanted.file else ""} {where}
+    """  # noqa: S608 - fixed column names and question marks alone
+    return int(store.query(ask, values)[0][0])
+
+
+def _conditions(wanted: PointFilter) -> tuple[str, list[object]]:
+    """(WHERE clause of fixed column names and question marks, its values)."""
     chosen = {column: getattr(wanted, name) for name, column in _WHERE.items()}
     used = {column: value for column, value in chosen.items() if value is not None}
     terms = [f"{column} = ?" for column in used]
@@ -162,15 +187,20 @@ def load_points(store: Store, wanted: PointFilter) -> Iterator[StoredPoint]:
         terms.append("p.current = 1")
     if not wanted.quarantined:
         terms.append("p.verdict <> 'quarantined'")
-    where = f"WHERE {' AND '.join(terms)}" if terms else ""
-    ordered = (
-        "ORDER BY p.id"
-        if wanted.limit is None
-        else f"ORDER BY p.at_utc DESC, p.id DESC LIMIT {wanted.limit:d}"
-    )
-    source = _FROM if wanted.latest else _FROM_FREE
-    rows = store.query(f"SELECT {_COLUMNS} {source} {where} {ordered}", list(used.values()))
-    for row in rows if wanted.limit is None else reversed(rows):
+    return (f"WHERE {' AND '.join(terms)}" if terms else ""), list(used.values())
+
+
+def load_repeats(store: Store, limit: int) -> Iterator[StoredPoint]:
+    """The newest complete, usable points whose configuration and load a source has measured more than once, newest
+    first."""
+    ask = f"""
+        SELECT {_COLUMNS} {_FROM_FREE}
+        WHERE p.current = 1 AND p.status = 'complete' AND p.verdict <> 'quarantined' AND p.point_key IN (
+            SELECT point_key FROM result_point WHERE current = 1 AND status = 'complete' AND verdict <> 'quarantined'
+            GROUP BY point_key HAVING count(*) > 1
+        ) ORDER BY p.at_utc DESC, p.id DESC LIMIT ?
+    """  # noqa: S608 - fixed column names alone
+    for row in store.query(ask, (limit,)):
         yield StoredPoint._make(row)
 
 

@@ -1,0 +1,43 @@
+// What every page says when there is trouble, nothing, or something to heed.
+//
+//   trouble(error, again)     a Problem: what is wrong, why, what to do; `again` is offered as a button
+//   empty(text, next)         nothing to show, and what helps
+//   notice(kind, ...children) a band: "info", "warn", "bad", "good"
+//   save(name, type, text)    hands text or a Blob to the browser as a file
+//   copy(text)                to the clipboard; resolves to true when it worked
+
+import { el } from "./dom.js";
+import { t } from "./i18n.js";
+
+export function trouble(error, again) {
+  const known = error && error.title;
+  return el("section", { class: "notice bad", role: "alert" },
+    el("h2", {}, known ? error.title : t("web.problem.page")),
+    el("p", {}, known ? error.detail : String(error && error.message)),
+    el("p", {}, known ? error.next : t("web.problem.page.next")),
+    again ? el("p", {}, el("button", { type: "button", onclick: again }, t("web.again"))) : null);
+}
+
+export function empty(text, next) {
+  return el("div", { class: "empty" }, el("p", {}, el("b", {}, text)), next ? el("p", {}, next) : null);
+}
+
+export function notice(kind, ...children) {
+  return el("div", { class: "notice " + kind }, children);
+}
+
+export function save(name, type, text) {
+  const address = URL.createObjectURL(text instanceof Blob ? text : new Blob([text], { type }));
+  const link = el("a", { href: address, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
+}
+
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
