@@ -17,7 +17,7 @@ measured while it ran are figures of the point itself (`joules_per_output_token`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from servemark.analysis.labels import label
@@ -26,7 +26,6 @@ from servemark.analysis.rate_cards import RateCard
 from servemark.base.messages import text
 from servemark.metrics.address import Address, parse
 from servemark.metrics.derive import TIMES
-from servemark.metrics.figures import FigureReading
 from servemark.metrics.registry import METRICS, Kind
 
 INTERACTIVITY = "interactivity.p50"
@@ -96,23 +95,6 @@ def cost_value(point: Measured, card: RateCard | None, address: Address | str) -
     """The value of any address: costs by the card, all others as the point has them. None when absent."""
     chosen = parse(address) if isinstance(address, str) else address
     return cost_of(point, card, chosen).value if is_cost(chosen) else point.value(chosen)
-
-
-def card_reader(card: RateCard | None) -> Callable[[Measured, Address], FigureReading]:
-    """How a point's figure is read where an axis may be a cost (`FrontOptions.read`). A cost's reading is made of the
-    stated figures that its throughput is made of, so that unlike definitions are still told apart."""
-
-    def read(point: Measured, address: Address) -> FigureReading:
-        if not is_cost(address):
-            return point.reading(address)
-        found = cost_of(point, card, address)
-        behind = [point.reading(name) for name, _ in found.made_of if name not in (_HOURLY, _POWER)]
-        made_of = tuple(part for reading in behind for part in reading.made_of)
-        key = found.reason_values.get("why_key")
-        reason = str(key) if key else "metrics.absent.rate_card" if found.reason else None
-        return FigureReading(address, found.value, reason, made_of, found.formula)
-
-    return read
 
 
 def cost_from(

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from servemark.analysis.axes import AxisInfo, Reader, axis_info, stated
+from servemark.analysis.axes import AxisInfo, Reader, Reading, axis_info, reader
 from servemark.analysis.change_points import MAX_P_VALUE, MAX_VALUES, MIN_SIDE, ChangePoint, change_points
 from servemark.analysis.changelog_match import Matches, matching
 from servemark.analysis.configurations import series_label, series_parts, topology_label
@@ -21,6 +21,7 @@ from servemark.analysis.format import significant
 from servemark.analysis.front_query import accuracy_results, beginning, with_gates
 from servemark.analysis.labels import display_of, label
 from servemark.analysis.measured import Measured
+from servemark.analysis.rate_cards import RateCard
 from servemark.analysis.selection import Selection, select
 from servemark.base.messages import text
 from servemark.catalog.changelog import ChangelogEntry
@@ -154,7 +155,7 @@ def history(
     evals: Sequence[Measured] = (),
     changelog: Sequence[ChangelogEntry] = (),
     recipes: Mapping[str, str] | None = None,
-    read: Reader = stated,
+    card: RateCard | None = None,
     limit: int = MAX_SERIES,
     lang: str | None = None,
 ) -> HistoryView:
@@ -162,7 +163,7 @@ def history(
     maps a recipe's fingerprint to its text. Raises ServemarkError (exit code 2) for an address that is none."""
     chosen = parse(address)
     measured = [p for p in points if p.identity.scenario.type != EVAL and p.at_utc]
-    context = _Context(chosen, read, eligibility(measured, evals), changelog, recipes or {}, lang)
+    context = _Context(chosen, reader(card), eligibility(measured, evals), changelog, recipes or {}, lang)
     grouped: dict[str, list[Measured]] = defaultdict(list)
     for point in measured:
         grouped[point.series_key].append(point)
@@ -185,6 +186,7 @@ def history_of(
     series: str | None = None,
     changelog: Sequence[ChangelogEntry] = (),
     recipes: Mapping[str, str] | None = None,
+    card: RateCard | None = None,
     limit: int = MAX_SERIES,
     lang: str | None = None,
 ) -> HistoryView:
@@ -294,7 +296,7 @@ def _series(
 ) -> SeriesHistory:
     address, lang = context.address, context.lang
     readings = [context.read(point, address) for point in runs]
-    gaps = [_gap(point, reading.reason, context) for point, reading in zip(runs, readings, strict=True)]
+    gaps = [_gap(point, reading, context) for point, reading in zip(runs, readings, strict=True)]
     values = [None if gap else reading.value for gap, reading in zip(gaps, readings, strict=True)]
     known = [(place, value) for place, value in enumerate(values) if value is not None][-MAX_VALUES:]
     changes = change_points([value for _, value in known])
@@ -352,12 +354,12 @@ def _label(
     return f"{series_label(parts, among, lang)} · {topology} · {load}"
 
 
-def _gap(point: Measured, reason: str | None, context: _Context) -> str | None:
+def _gap(point: Measured, reading: Reading, context: _Context) -> str | None:
     """Why a run has no value here, in words; None for one that counts."""
     doubt = context.doubts.get(point.ref)
     if doubt is not None:
         return doubt.sentence(context.lang)
-    return text(reason, context.lang) if reason else None
+    return reading.why(context.lang)
 
 
 def _note(
