@@ -149,17 +149,6 @@ def test_changes_of_several_series_at_once_are_one_finding() -> None:
     assert "3 series got worse between 2026-01-05 and 2026-01-06" in shared.text
 
 
-def test_a_recipes_diff_is_shown_where_both_texts_are_known() -> None:
-    points = [
-        replace(p, identity=replace(p.identity, recipe_fingerprint="old" if i < 5 else "new"))
-        for i, p in enumerate(runs(STEP))
-    ]
-    texts = {"old": "a: 1\nb: 2\n", "new": "a: 1\nb: 3\n"}
-    change = history(points, RATE, recipes=texts).series[0].changes[0]
-    assert [line for line in change.recipe_diff if line[0] in "+-"] == ["-b: 2", "+b: 3"]
-    assert history(points, RATE).series[0].changes[0].recipe_diff == ()
-
-
 CHANGELOG = """\
 - config-keys: [dsr1-fp8-h100-sglang]
   description: ["Update SGLang image from v0.5.9 to v0.5.12"]

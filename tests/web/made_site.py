@@ -1,4 +1,4 @@
-"""A home with points made by hand, and the server over it: in this process for single questions, as a process for the rest."""
+"""A home with points made by hand, and the server over it: in this process for single questions, else as a process."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ BASE = "http://127.0.0.1:8765"
 OWN = {"x-servemark": "1"}
 
 
-def row(conc: int, **changes: Any) -> dict[str, Any]:
-    """One published row on 4 GPUs: TPOT is (10 + conc) ms, so interactivity is 1000 / (10 + conc); lengths are 0.9 of 1024 in
-    the mean, and conc requests at a time give conc * 921.6 / E2EL output tokens a second. No point dominates another."""
+def row(conc: int, **changes: object) -> dict[str, Any]:
+    """One published row on 4 GPUs: TPOT is (10 + conc) ms, so interactivity is 1000 / (10 + conc); lengths are 0.9 of 1024
+    in the mean, and conc requests at a time give conc * 921.6 / E2EL output tokens a second. No point dominates another."""
     tpot = (10 + conc) / 1000
     e2el = 0.2 + tpot * 920.6
     metrics = {
@@ -84,7 +84,7 @@ def row(conc: int, **changes: Any) -> dict[str, Any]:
     return made | changes
 
 
-def rows(**changes: Any) -> bytes:
+def rows(**changes: object) -> bytes:
     """Five loads of one configuration, as a file."""
     return json.dumps([row(conc, **changes) for conc in (4, 8, 16, 32, 64)]).encode()
 
@@ -119,9 +119,14 @@ def fill_points(home: Path, **names: str) -> None:
                 precision=Precision("fp8", "fp8"),
                 topology=(RoleTopology("aggregated", 1, 8, 8, ep=8),),
             )
-            figures = {"tpot_s.p50": Figure((10 + conc) / 1000, "rows/1", "/a"), "ttft_s.p50": Figure(0.2, "rows/1", "/b")}
+            figures = {
+                "tpot_s.p50": Figure((10 + conc) / 1000, "rows/1", "/a"),
+                "ttft_s.p50": Figure(0.2, "rows/1", "/b"),
+            }
             figures["total_tokens_per_s_per_gpu"] = Figure(conc * 20.0, "rows/1", "/c")
-            point = Point(named, Execution(run, 1, "2026-05-01"), figures, "rows", 1, "complete", gpus_deployed=8)
+            point = Point(
+                named, Execution(run, 1, "2026-05-01"), figures, "rows", 1, "complete", gpus_deployed=8
+            )
             yield Mapped(number, "mapped", point)
 
     importer = Importer("rows", 1, "rows", lambda _: 1.0, read)
@@ -131,12 +136,12 @@ def fill_points(home: Path, **names: str) -> None:
         assert report.whole, report
 
 
-def app_of(home: Path, rules: Rules | None = None, **site: Any) -> App:
+def app_of(home: Path, rules: Rules | None = None, *, allow_writes: bool = False) -> App:
     """The application in this process."""
-    return create_app(Site(Home(home), **site), rules)
+    return create_app(Site(Home(home), allow_writes=allow_writes), rules)
 
 
-def ask(app: App, url: str, method: str = "GET", client: str = "127.0.0.1", **more: Any) -> httpx.Response:
+def ask(app: App, url: str, method: str = "GET", client: str = "127.0.0.1", **more: Any) -> httpx.Response:  # noqa: ANN401 - as httpx takes them
     """One request; the application's own errors are answers, as over a socket."""
 
     async def asked() -> httpx.Response:
@@ -150,7 +155,18 @@ def ask(app: App, url: str, method: str = "GET", client: str = "127.0.0.1", **mo
 @contextmanager
 def served(home: Path, *options: str, port: int = 0) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """(URL without its last slash, process) of a real server."""
-    argv = [sys.executable, "-m", "servemark", "serve", "--json", "--home", str(home), "--port", str(port), *options]
+    argv = [
+        sys.executable,
+        "-m",
+        "servemark",
+        "serve",
+        "--json",
+        "--home",
+        str(home),
+        "--port",
+        str(port),
+        *options,
+    ]
     child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ))
     try:
         assert child.stdout is not None

@@ -50,7 +50,9 @@ def test_an_import_is_seen_at_once(home: Path, made: Made) -> None:
     """The tag of an answer hangs on the store's content: another process writes, the next reader sees it."""
     app = made["app_of"](home)
     before = made["ask"](app, "/api/v1/front?all=yes")
-    made["fill"](home, made["rows"](date="2026-05-09", run_url="https://example.org/actions/runs/1002"), "more.json")
+    made["fill"](
+        home, made["rows"](date="2026-05-09", run_url="https://example.org/actions/runs/1002"), "more.json"
+    )
     after = made["ask"](app, "/api/v1/front?all=yes", headers={"if-none-match": before.headers["etag"]})
     assert after.status_code == 200
     assert len(before.json()["columns"]["ref"]) == 5
@@ -209,7 +211,18 @@ def test_a_fault_of_the_program_tells_nothing(
 def test_pages_and_files(shared_home: Path, made: Made) -> None:
     """Every page is the shell; what it names comes compressed, for ever under its versioned address."""
     app = made["app_of"](shared_home)
-    pages = ("/", "/front", "/point/abc:1", "/compare", "/history", "/cost", "/sweeps", "/health", "/changelog", "/metrics")
+    pages = (
+        "/",
+        "/front",
+        "/point/abc:1",
+        "/compare",
+        "/history",
+        "/cost",
+        "/sweeps",
+        "/health",
+        "/changelog",
+        "/metrics",
+    )
     bodies = {made["ask"](app, page).text for page in pages}
     assert len(bodies) == 1
     html = bodies.pop()

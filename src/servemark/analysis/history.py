@@ -7,7 +7,6 @@ before it and the first run after it (image, versions, revision, recipe) and the
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +32,6 @@ FEWEST = 9
 """Values below which no change can be told from chance (see `change_points`)."""
 FEWEST_SHARED = 3
 MAX_SERIES = 200
-MAX_DIFF_LINES = 40
 PROVENANCE = ("image", "engine_version", "model_revision", "recipe_fingerprint")
 """What may differ within a series: all of a point's identity that its series key leaves out."""
 
@@ -86,7 +84,6 @@ class ChangeView:
     text: str
     differences: tuple[Difference, ...]
     cause: str
-    recipe_diff: tuple[str, ...]
     changelog: Matches
 
 
@@ -144,7 +141,6 @@ class _Context:
     read: Reader
     doubts: Mapping[str, Doubt | None]
     changelog: Sequence[ChangelogEntry]
-    recipes: Mapping[str, str]
     lang: str | None
 
 
@@ -154,16 +150,15 @@ def history(
     *,
     evals: Sequence[Measured] = (),
     changelog: Sequence[ChangelogEntry] = (),
-    recipes: Mapping[str, str] | None = None,
     card: RateCard | None = None,
     limit: int = MAX_SERIES,
     lang: str | None = None,
 ) -> HistoryView:
-    """The history of every series among the points (select with `all=yes`: the latest runs alone have none). `recipes`
-    maps a recipe's fingerprint to its text. Raises ServemarkError (exit code 2) for an address that is none."""
+    """The history of every series among the points (select with `all=yes`: the latest runs alone have none). Raises
+    ServemarkError (exit code 2) for an address that is none."""
     chosen = parse(address)
     measured = [p for p in points if p.identity.scenario.type != EVAL and p.at_utc]
-    context = _Context(chosen, reader(card), eligibility(measured, evals), changelog, recipes or {}, lang)
+    context = _Context(chosen, reader(card), eligibility(measured, evals), changelog, lang)
     grouped: dict[str, list[Measured]] = defaultdict(list)
     for point in measured:
         grouped[point.series_key].append(point)
@@ -185,7 +180,6 @@ def history_of(
     *,
     series: str | None = None,
     changelog: Sequence[ChangelogEntry] = (),
-    recipes: Mapping[str, str] | None = None,
     card: RateCard | None = None,
     limit: int = MAX_SERIES,
     lang: str | None = None,
@@ -416,7 +410,6 @@ def _change(
         said,
         differences,
         _cause(differences, context.lang),
-        _diff(before, after, context.recipes),
         matching(context.changelog, before, after),
     )
 
@@ -445,12 +438,3 @@ def _cause(differences: Sequence[Difference], lang: str | None) -> str:
     if any(each.same for each in differences):
         return text("history.cause.same", lang)
     return text("history.cause.unknown", lang)
-
-
-def _diff(before: Measured, after: Measured, recipes: Mapping[str, str]) -> tuple[str, ...]:
-    one = recipes.get(before.identity.recipe_fingerprint or "")
-    other = recipes.get(after.identity.recipe_fingerprint or "")
-    if one is None or other is None or one == other:
-        return ()
-    lines = difflib.unified_diff(one.splitlines(), other.splitlines(), lineterm="", n=1)
-    return tuple(list(lines)[2 : 2 + MAX_DIFF_LINES])

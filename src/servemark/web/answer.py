@@ -40,6 +40,8 @@ class Answers:
         """The answer to a request. Raises Problem."""
         try:
             version = self.site.version(route.depends)
+            if b"overlay" in raw_query:
+                version += f"/{self.site.overlays.state()}"
         except OSError as error:
             raise Problem(503, "serve.unavailable", headers={"retry-after": "2"}) from error
         key = f"{route.path}\n{sorted(path.items())}\n{raw_query!r}\n{lang}\n{version}"

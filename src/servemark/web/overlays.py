@@ -54,6 +54,7 @@ class Overlays:
     now: Callable[[], float] = time.monotonic
     ttl_s: float = TTL_S
     max_points: int = MAX_POINTS
+    _changes: int = 0
     _held: OrderedDict[str, Overlay] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -62,6 +63,7 @@ class Overlays:
         than all may hold together, 404 for an overlay that is not here."""
         with self._lock:
             self._expire()
+            self._changes += 1
             old = self._held.pop(into, None) if into is not None else None
             if into is not None and old is None:
                 raise Problem(404, "serve.overlay.gone", name=into[:40])
@@ -93,12 +95,20 @@ class Overlays:
     def remove(self, overlay_id: str) -> bool:
         """Whether it was here."""
         with self._lock:
+            self._changes += 1
             return self._held.pop(overlay_id, None) is not None
+
+    def state(self) -> str:
+        """Changes with every overlay that comes, grows or goes."""
+        with self._lock:
+            self._expire()
+            return str(self._changes)
 
     def _expire(self) -> None:
         now = self.now()
         while self._held and next(iter(self._held.values())).until <= now:
             self._held.popitem(last=False)
+            self._changes += 1
 
     def _count(self) -> int:
         return sum(len(each.points) for each in self._held.values())
