@@ -30,6 +30,8 @@ VERBS = {
     "export": "servemark.cli.export:export",
     "runs": "servemark.cli.runs:runs",
     "show": "servemark.cli.show:show",
+    "front": "servemark.cli.front:front",
+    "cost": "servemark.cli.cost:cost",
     "report": "servemark.cli.report:report",
     "serve": "servemark.cli.serve:serve",
     "explain": "servemark.cli.explain:explain",
