@@ -76,7 +76,7 @@ function scale(values, log, from, to) {
     return { low, high, log, at };
   }
   const room = (high - low || Math.abs(high) || 1) * 0.06;
-  low = low >= 0 && low < (high || 1) * 0.5 ? 0 : low - room;
+  low = low >= 0 && (low < (high || 1) * 0.5 || low === high) ? 0 : low - room;
   high += room;
   return { low, high, log, at: (v) => from + ((v - low) / (high - low)) * (to - from) };
 }
@@ -109,10 +109,17 @@ export function chart(host, { t }) {
   function paint() {
     const width = Math.max(280, host.clientWidth);
     const height = Math.round(Math.max(330, Math.min(500, width * 0.62)));
-    const known = visible(data);
-    const inside = known.filter((i) => (!data.x.log || data.points.x[i] > 0) && (!data.y.log || data.points.y[i] > 0));
+    const measured = visible(data);
+    const inside = measured.filter((i) => (!data.x.log || data.points.x[i] > 0) && (!data.y.log || data.points.y[i] > 0));
     const xs = inside.map((i) => data.points.x[i]);
     const ys = inside.map((i) => data.points.y[i]);
+    if (inside.length <= DENSE) {
+      for (const [values, name] of [[xs, "x"], [ys, "y"]]) {
+        for (const side of [name + "_low", name + "_high"]) {
+          for (const i of inside) if (data.points[side] && known(data.points[side][i]) && (!data[name].log || data.points[side][i] > 0)) values.push(data.points[side][i]);
+        }
+      }
+    }
     for (const [x, y] of data.front || []) {
       if ((data.x.log && !(x > 0)) || (data.y.log && !(y > 0))) continue;
       xs.push(x); // the whole front stays in sight, whoever holds it
@@ -134,7 +141,7 @@ export function chart(host, { t }) {
     const dots = points(inside);
     fill(node, ground(marks), attained(), connectors(inside), bands(dense ? inside.filter((i) => rank(i) > 0) : inside), steps(), target(), dots, tags(), probe);
     hide();
-    return { drawn: inside.length, outside: known.length - inside.length };
+    return { drawn: inside.length, outside: measured.length - inside.length };
   }
 
   function ground(marks) {

@@ -9,7 +9,7 @@ import { scenarioName } from "../names.js";
 import { copy, empty, notice, save, trouble } from "../notices.js";
 import { dropZone } from "../overlay.js";
 import { picture } from "../png.js";
-import { query } from "../state.js";
+import { query, report } from "../state.js";
 import { table, toCsv } from "../table.js";
 
 // What of the address is the page's own and no part of the question to the server.
@@ -137,7 +137,7 @@ function paint(ctx, state) {
   fill(parts.findings, rest.length ? [el("h2", { class: "sr" }, t("web.front.findings")), el("ul", {}, rest.map((text) => el("li", {}, text)))] : null);
   fill(parts.banner, ctx.params.get("overlay") ? banner(ctx, state) : null);
   if (!keepsFocus(parts.picks)) fill(parts.picks, picks(ctx, state));
-  if (!keepsFocus(parts.filters)) fill(parts.filters, filters(ctx, facets, state.set));
+  if (!keepsFocus(parts.filters)) fill(parts.filters, ctx.report ? null : filters(ctx, facets, state.set));
   axes(ctx, state);
   const data = chartData(ctx, view, drawn, how, only !== "front");
   const counts = state.plot.draw(data);
@@ -145,7 +145,7 @@ function paint(ctx, state) {
   fill(parts.read, reading(ctx, view, how));
   if (!keepsFocus(parts.legend)) legend(ctx, state, how, drawn, shown);
   else refreshLegend(parts.legend, shown);
-  if (!keepsFocus(parts.target)) fill(parts.target, targetPick(ctx, state, how));
+  if (!keepsFocus(parts.target)) fill(parts.target, ctx.report ? null : targetPick(ctx, state, how));
   if (!keepsFocus(parts.options)) fill(parts.options, viewOptions(ctx, state));
   rows(ctx, state, how, shown);
   tools(ctx, state, how);
@@ -186,6 +186,7 @@ function picks(ctx, state) {
 }
 
 function withAny(t, name, options, chosen) {
+  if (report && chosen) return options; // a report holds its selection and no more
   const known = !chosen || options.some(([id]) => id === chosen);
   return [["", t("web.any." + name)], ...(known ? [] : [[chosen, chosen]]), ...options];
 }
