@@ -4,8 +4,8 @@ that matters.
 A latency or a rate is compared as a ratio: d = mean ln B - mean ln A, se² = s_A²/n_A + s_B²/n_B with the noise of each side
 (`noise`), Student's t with the degrees of freedom of that noise (Welch and Satterthwaite's where the two sides rest on
 different repeats). Shares (accuracy, failed requests) are compared as two proportions: a pooled z test, and the interval
-of Agresti and Caffo (2000), which stays honest at 0 and 1. The tests of single pairs share one Holm correction (1979), the means over pairs another; where
-there are both, each may spend half of the 5 %.
+of Agresti and Caffo (2000), which stays honest at 0 and 1. The tests of single pairs share one Holm correction (1979), the
+means over pairs another; where there are both, each may spend half of the 5 %.
 
 better or worse: the corrected p-value is at most 0.05 and the difference at least the smallest that matters.
 same: the 95 % interval lies within it. Otherwise nobody can tell.

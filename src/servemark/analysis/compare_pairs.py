@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from servemark.analysis.compare_judge import (
@@ -16,9 +16,9 @@ from servemark.analysis.compare_judge import (
     share_test,
 )
 from servemark.analysis.compare_match import Matched
-from servemark.analysis.compare_types import Judged
+from servemark.analysis.compare_types import Judged, Verdict
 from servemark.analysis.format import significant
-from servemark.analysis.labels import display_of
+from servemark.analysis.labels import display_of, label
 from servemark.analysis.measured import Measured
 from servemark.analysis.noise import NoiseModel, has_noise
 from servemark.base.errors import input_error
@@ -54,7 +54,7 @@ class Case:
     pair: int
     address: Address
     test: Test | None
-    verdict: str = ""
+    verdict: Verdict = "cannot_tell"
     reason: str = ""
     """A message key; `reason_values` are its values, `why` a further key whose text it quotes."""
     a: float | None = None
@@ -202,21 +202,26 @@ def judged(case: Case, ruling: Ruling | None, pair: Matched, lang: str | None) -
     verdict = ruling.verdict if ruling is not None else case.verdict
     counts = (test.n_a, test.n_b) if test is not None else (len(pair.a), len(pair.b))
     said = Judged(
-        str(case.address), verdict, text(f"compare.verdict.{verdict}", lang),  # type: ignore[arg-type]
+        str(case.address), label(case.address, lang), verdict, text(f"compare.verdict.{verdict}", lang),
         a, b, shown.text(a), shown.text(b), *counts, reason=_reason(case, lang),
     )  # fmt: skip
     if test is None or ruling is None:
         return said
     unit = effect_unit(test)
     effect, low, high = (percent(test, value) for value in (test.effect, test.low, test.high))
-    return Judged(
-        said.address, said.verdict, said.verdict_text, a, b, said.a_text, said.b_text, *counts,
-        effect=effect, low=low, high=high, effect_unit=unit,
-        effect_text=signed(effect, unit), interval_text=interval(low, high, unit),
-        threshold=percent(test, ruling.threshold) if ruling.threshold <= NO_POWER else None, p_adjusted=ruling.p_adjusted,
+    return replace(
+        said,
+        effect=effect,
+        low=low,
+        high=high,
+        effect_unit=unit,
+        effect_text=signed(effect, unit),
+        interval_text=interval(low, high, unit),
+        threshold=percent(test, ruling.threshold) if ruling.threshold <= NO_POWER else None,
+        p_adjusted=ruling.p_adjusted,
         noise=" / ".join(each.text(lang) for each in test.noises),
         reason=text("compare.identical", lang) if test.identical else _why(test, ruling, lang),
-    )  # fmt: skip
+    )
 
 
 def _reason(case: Case, lang: str | None) -> str | None:

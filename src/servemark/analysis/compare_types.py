@@ -46,6 +46,7 @@ class Judged:
     `effect_unit`; `p_adjusted` is after Holm's correction. `reason` says why nothing could be told."""
 
     address: str
+    label: str
     verdict: Verdict
     verdict_text: str
     a: float | None

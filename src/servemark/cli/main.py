@@ -30,6 +30,7 @@ VERBS = {
     "export": "servemark.cli.export:export",
     "runs": "servemark.cli.runs:runs",
     "show": "servemark.cli.show:show",
+    "compare": "servemark.cli.compare:compare",
     "report": "servemark.cli.report:report",
     "explain": "servemark.cli.explain:explain",
     "doctor": "servemark.cli.doctor:doctor",
