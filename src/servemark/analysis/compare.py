@@ -114,9 +114,11 @@ def compare(
         {name: counts.get(name, 0) for name in (*JUDGED, "absent", "refused")},
         metrics,
         pairs,
-        curves_of(good_a, good_b, model, CurveOptions(wanted.x, wanted.y, by, wanted.min_effect), lang),
-        _left((*aside_a, *found.left_a), lang),
-        _left((*aside_b, *found.left_b), lang),
+        curves_of(
+            good_a, good_b, model, CurveOptions(wanted.x, wanted.y, by, wanted.min_effect, common), lang
+        ),
+        _left((*aside_a, *found.left_a), common, lang),
+        _left((*aside_b, *found.left_b), common, lang),
         _how(rows, len(means), wanted, lang),
         _hints(found, good_a, good_b, lang),
     )
@@ -236,15 +238,14 @@ def _metric(
     )
 
 
-def _left(left: Sequence[Left], lang: str | None) -> tuple[LeftOut, ...]:
-    return tuple(
-        LeftOut(
-            each.point.ref,
-            label_of(parts_of(each.point, lang), {}, load_of(each.point)),
-            text(f"compare.left.{each.reason}", lang),
-        )
-        for each in left
-    )
+def _left(left: Sequence[Left], common: Mapping[str, str], lang: str | None) -> tuple[LeftOut, ...]:
+    found = []
+    for each in left:
+        parts = parts_of(each.point, lang)
+        told = {name: value for name, value in common.items() if parts[name] == value}
+        said = label_of(parts, told, load_of(each.point))
+        found.append(LeftOut(each.point.ref, said, text(f"compare.left.{each.reason}", lang)))
+    return tuple(found)
 
 
 def _how(rows: Sequence[_Row], means: int, options: CompareOptions, lang: str | None) -> tuple[str, ...]:
@@ -257,19 +258,22 @@ def _how(rows: Sequence[_Row], means: int, options: CompareOptions, lang: str | 
         "points": significant(100 * MIN_POINTS, 2),
     }
     said = [text("compare.how.rule", lang, tests=len(tested) + means, **limits)]
+    alike: dict[frozenset[Noise], list[str]] = defaultdict(list)
     for name in dict.fromkeys(str(address) for address, _ in tested):
         noises = [noise for address, test in tested if str(address) == name for noise in test.noises]
-        if noises:
-            said.append(_noise_text(label(parse(name), lang), noises, lang))
+        if len(set(noises)) == 1:
+            alike[frozenset(noises)].append(label(parse(name), lang))
+        elif noises:
+            said.append(_noises_text(label(parse(name), lang), noises, lang))
+    for (noise,), names in alike.items():
+        said.append(text("compare.how.noise", lang, metric=", ".join(names), noise=noise.text(lang)))
     if any(address.metric.id == SCORES for address, _ in tested):
         said.append(text("compare.how.accuracy", lang))
     return tuple(said)
 
 
-def _noise_text(metric: str, noises: Sequence[Noise], lang: str | None) -> str:
-    """All noise of one figure: in full where there is one, else its range and what it rests on."""
-    if len(set(noises)) == 1:
-        return text("compare.how.noise", lang, metric=metric, noise=noises[0].text(lang))
+def _noises_text(metric: str, noises: Sequence[Noise], lang: str | None) -> str:
+    """The range of a figure's noise and what it rests on."""
     bases = Counter(noise.basis for noise in noises)
     told = [
         text("compare.how.basis", lang, basis=text(f"noise.short.{basis}", lang), count=count)

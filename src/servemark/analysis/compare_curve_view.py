@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from servemark.analysis.axes import axis, default_axes
 from servemark.analysis.comparable import comparable
@@ -21,7 +21,7 @@ from servemark.analysis.compare_judge import MIN_EFFECT, Ruling, judge, percent
 from servemark.analysis.compare_match import line_key
 from servemark.analysis.compare_pairs import definitions, interval, signed
 from servemark.analysis.compare_types import Curve, CurvePoint, Section
-from servemark.analysis.compare_words import PARTS, label_of, parts_of
+from servemark.analysis.compare_words import PARTS, parts_of
 from servemark.analysis.eligible import eligibility
 from servemark.analysis.format import significant
 from servemark.analysis.labels import label
@@ -52,12 +52,13 @@ class _Two:
 @dataclass(frozen=True, slots=True)
 class CurveOptions:
     """Addresses of the axes, empty for the usual ones; fields in which configurations may differ; the relative difference
-    below which nobody acts."""
+    below which nobody acts; parts of a configuration that need not be told again."""
 
     x: str = ""
     y: str = ""
     by: tuple[str, ...] = ()
     min_effect: float = MIN_EFFECT
+    common: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class _Drawing:
     ways: Axes
     noise: NoiseModel
     by: tuple[str, ...]
+    common: Mapping[str, str]
     lang: str | None
 
 
@@ -84,7 +86,7 @@ def curves_of(
     Raises ServemarkError (exit code 2) for an axis of which neither way is better."""
     usual = default_axes([*a, *b])
     x, y = axis(options.x) if options.x else usual[0], axis(options.y) if options.y else usual[1]
-    how = _Drawing(x, y, Axes(x.metric.better, y.metric.better), noise, options.by, lang)
+    how = _Drawing(x, y, Axes(x.metric.better, y.metric.better), noise, options.by, options.common, lang)
     tested: list[tuple[_Two, CurveTest | None]] = []
     for two in [*_lines(a, b, how), *_fronts(a, b, how)][:MAX_CURVES]:
         found = None
@@ -153,13 +155,12 @@ def _two(mine: Sequence[Measured], others: Sequence[Measured], kind: Kind, how: 
     rows = [parts_of(point, lang) for point in (*mine, *others)]
     alike = {name: rows[0][name] for name in PARTS if len({row[name] for row in rows}) == 1}
     first, other = parts_of(mine[0], lang), parts_of(others[0], lang)
-    if kind == "line":
-        said = [
-            first[name] if name in alike else f"{first[name] or '—'} → {other[name] or '—'}" for name in PARTS
-        ]
-        shown = " · ".join(each for each in said if each)
-    else:
-        shown = label_of(alike, {})
+    both = {
+        name: first[name] if first[name] == other[name] else f"{first[name] or '—'} → {other[name] or '—'}"
+        for name in PARTS
+    }
+    told = alike if kind == "front" else both
+    shown = " · ".join(value for name, value in told.items() if value and how.common.get(name) != value)
     unlike = [definitions(side, how.x) | definitions(side, how.y) for side in (mine, others)]
     reason = None
     if all(unlike) and unlike[0] != unlike[1]:
@@ -242,6 +243,8 @@ def _point(point: Measured, how: _Drawing) -> CurvePoint:
 
 def _told(curve: Curve, lang: str | None) -> str:
     """The mean, and where each side is ahead."""
+    if {each.ref for each in curve.a} == {each.ref for each in curve.b}:
+        return text("compare.identical", lang)
     said = text(
         "compare.curve.mean",
         lang,
