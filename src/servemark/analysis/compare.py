@@ -158,7 +158,7 @@ def _ruled(
     """Every case with its ruling, and of each figure of several pairs their mean with its own."""
     groups: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
-        if case.test is not None and case.test.kind == "ratio":
+        if case.test is not None and case.test.kind == "ratio" and not case.test.identical:
             groups[str(case.address)].append(case)
     several = {name: some for name, some in groups.items() if len(some) > 1}
     tests = [case.test for case in cases if case.test is not None]
@@ -211,6 +211,7 @@ def _metric(
     verdicts = Counter(ruling.verdict if ruling is not None else case.verdict for case, ruling in some)
     metric = address.metric
     tests = [(case.test, ruling) for case, ruling in some if case.test is not None and ruling is not None]
+    anew = [each for each in tests if not each[0].identical]
     made = ComparedMetric(
         str(address),
         label(address, lang),
@@ -218,11 +219,13 @@ def _metric(
         str(metric.better),
         text(metric.definition_key, lang),
         {str(key): value for key, value in verdicts.items()},
-        len(tests),
+        len(anew),
     )
-    told = mean or (tests[0] if len(tests) == 1 else None)
+    told = mean
     if told is None:
-        return made
+        if len(anew) > 1 or not tests:
+            return made
+        told = (anew or tests)[0]
     test, ruling = told
     effect, low, high = (percent(test, value) for value in (test.effect, test.low, test.high))
     unit = effect_unit(test)
@@ -253,11 +256,12 @@ def _how(rows: Sequence[_Row], means: int, options: CompareOptions, lang: str | 
     tested = [(case.address, case.test) for case, _ in rows if case.test is not None]
     if not tested:
         return ()
+    real = [test for _, test in tested if not test.identical]
     limits = {
         "percent": significant(100 * options.min_effect, 2),
         "points": significant(100 * MIN_POINTS, 2),
     }
-    said = [text("compare.how.rule", lang, tests=len(tested) + means, **limits)]
+    said = [text("compare.how.rule", lang, tests=len(real) + means, **limits)]
     alike: dict[frozenset[Noise], list[str]] = defaultdict(list)
     for name in dict.fromkeys(str(address) for address, _ in tested):
         noises = [noise for address, test in tested if str(address) == name for noise in test.noises]
@@ -267,6 +271,9 @@ def _how(rows: Sequence[_Row], means: int, options: CompareOptions, lang: str | 
             said.append(_noises_text(label(parse(name), lang), noises, lang))
     for (noise,), names in alike.items():
         said.append(text("compare.how.noise", lang, metric=", ".join(names), noise=noise.text(lang)))
+    same = len({case.pair for case, _ in rows if case.test is not None and case.test.identical})
+    if same:
+        said.append(text("compare.how.identical", lang, count=same))
     if any(address.metric.id == SCORES for address, _ in tested):
         said.append(text("compare.how.accuracy", lang))
     return tuple(said)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from servemark.analysis.compare_types import JUDGED, CompareView
 from servemark.base.messages import text
 from servemark.base.printable import one_line
-from servemark.cli.compare_view import MARKS, difference_rows, left_lines
+from servemark.cli.compare_view import MARKS, curve_name, difference_rows, left_lines
 
 MAX_ROWS = 12
 MAX_CURVES = 4
@@ -28,7 +28,7 @@ def markdown_text(view: CompareView, problems: Sequence[str] = ()) -> str:
     if rows and len(view.pairs) > 1:
         lines += ["", *_differences(view)]
     lines += [
-        f"- {MARKS[each.verdict]} {text(f'compare.curve.{each.kind}')} {escaped(each.label)}: {escaped(each.text)}"
+        f"- {MARKS[each.verdict]} {escaped(curve_name(each))}: {escaped(each.text)}"
         for each in [each for each in view.curves if each.text][:MAX_CURVES]
     ]
     folded = [

@@ -91,12 +91,15 @@ _Rows = tuple[list[str], list[tuple[Verdict | None, list[str]]], int]
 
 def _styled(out: Console, rows: _Rows, width: int) -> None:
     heads, body, flexible = rows
-    lines = table(heads, [cells for _, cells in body], width, flexible)
-    for number, line in enumerate(lines):
-        verdict = body[number - 2][0] if number >= 2 else None
-        out.print(
-            Text(line, style=STYLES[verdict] if verdict else "dim" if number == 1 else ""), soft_wrap=True
-        )
+    titles = {number: cells[0] for number, (_, cells) in enumerate(body) if not any(cells[1:])}
+    shown = [["", *cells[1:]] if number in titles else cells for number, (_, cells) in enumerate(body)]
+    for number, line in enumerate(table(heads, shown, width, flexible), -2):
+        if number in titles:
+            _lines(out, titles[number], width, "bold", "")
+            continue
+        verdict = body[number][0] if number >= 0 else None
+        style = STYLES[verdict] if verdict else "dim" if number == -1 else ""
+        out.print(Text(line, style=style), soft_wrap=True)
 
 
 def _metric_rows(view: CompareView) -> _Rows:
@@ -166,15 +169,24 @@ def _curves(out: Console, view: CompareView, width: int) -> None:
     drawn = [each for each in view.curves if each.text]
     out.print()
     if drawn:
-        best = max(drawn, key=lambda each: (each.kind == "line", len(each.a) + len(each.b)))
+        best = max(drawn, key=_worth)
         _plot(out, best, width)
     for each in view.curves[:MAX_CURVES]:
-        kind = text(f"compare.curve.{each.kind}")
         said = each.text or each.reason or ""
         style = STYLES[each.verdict]
-        _lines(out, f"{MARKS[each.verdict]} {kind} {each.label}: {said}", width, style, "")
+        _lines(out, f"{MARKS[each.verdict]} {curve_name(each)}: {said}", width, style, "")
     if len(view.curves) > MAX_CURVES:
         _lines(out, text("compare.more_curves", None, count=len(view.curves) - MAX_CURVES), width, "dim", "")
+
+
+def curve_name(curve: Curve) -> str:
+    """`line h100 · vllm`, or `front` alone where all its parts are common."""
+    return f"{text(f'compare.curve.{curve.kind}')} {curve.label}".strip()
+
+
+def _worth(curve: Curve) -> tuple[bool, bool, int]:
+    """What makes a curve worth drawing: a difference, one line and not many, points."""
+    return curve.verdict in {"worse", "better"}, curve.kind == "line", len(curve.a) + len(curve.b)
 
 
 def _plot(out: Console, curve: Curve, width: int) -> None:
@@ -188,6 +200,7 @@ def _plot(out: Console, curve: Curve, width: int) -> None:
     if not lines:
         return
     xs, ys = [each.x for each in points], [each.y for each in points]
+    _lines(out, curve_name(curve), width, "bold", "")
     _lines(out, f"{curve.y_label} ({curve.y_unit})   ● A   ○ B", width, "dim", "")
     for number, line in enumerate(lines):
         edge = (
