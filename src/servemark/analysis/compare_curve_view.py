@@ -160,7 +160,8 @@ def _two(mine: Sequence[Measured], others: Sequence[Measured], kind: Kind, how: 
         for name in PARTS
     }
     told = alike if kind == "front" else both
-    shown = " · ".join(value for name, value in told.items() if value and how.common.get(name) != value)
+    hidden = how.common if kind == "line" else {name: how.common.get(name) for name in ("model", "scenario")}
+    shown = " · ".join(value for name, value in told.items() if value and hidden.get(name) != value)
     unlike = [definitions(side, how.x) | definitions(side, how.y) for side in (mine, others)]
     reason = None
     if all(unlike) and unlike[0] != unlike[1]:

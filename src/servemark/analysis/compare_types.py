@@ -22,7 +22,8 @@ EffectUnit = Literal["%", "pp"]
 class ComparedMetric:
     """A figure that was compared, and what became of it over all pairs: how many with which verdict, and their mean.
     `mean_percent` is the geometric mean of B/A - 1 over the `pairs` pairs that were measured twice, with its 95 % interval
-    from noise; None for shares and scores. `verdict` is of that mean; where there is one pair, of that pair; None where nothing was tested."""
+    from noise; None for shares and scores. `verdict` is of that mean; where there is one pair, of that pair; None where
+    nothing was tested."""
 
     address: str
     label: str
