@@ -3,11 +3,11 @@ significant digits; complete, because every row is there with its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from servemark.analysis.axes import AxisInfo
-from servemark.analysis.front_types import FrontView, TargetView
+from servemark.analysis.front_types import FrontRow, FrontView, TargetView
 from servemark.analysis.selection import LISTS, Selection
 from servemark.analysis.staircase import Vertex
 from servemark.analysis.targets import TargetRead
@@ -21,7 +21,6 @@ def columnar(view: FrontView) -> dict[str, object]:
     """Plain JSON values. Indices: `line` into `lines`, `series` into `series`, `reason` and `warning` into `reasons`,
     `points`, `on`, `floor`, `nearest`, `low` and `high` into the columns. `front` is that of the first of `fronts`. Point
     keys are left out: a `ref` names the point, and `flat_rows` has them."""
-    rows = view.rows
     fronts = [
         {"label": each.label, "points": each.points, "on": list(each.on), "path": _path(each.path)}
         for each in view.groups
@@ -55,21 +54,7 @@ def columnar(view: FrontView) -> dict[str, object]:
             }
             for each in view.lines
         ],
-        "columns": {
-            "ref": [row.ref for row in rows],
-            "line": [row.line for row in rows],
-            "concurrency": [row.concurrency for row in rows],
-            "state": [row.state for row in rows],
-            "reason": [row.reason for row in rows],
-            "warning": [row.warning for row in rows],
-            "x": _numbers(row.x for row in rows),
-            "y": _numbers(row.y for row in rows),
-            "x_low": _numbers(row.x_band and row.x_band[0] for row in rows),
-            "x_high": _numbers(row.x_band and row.x_band[1] for row in rows),
-            "y_low": _numbers(row.y_band and row.y_band[0] for row in rows),
-            "y_high": _numbers(row.y_band and row.y_band[1] for row in rows),
-            "official": [row.official for row in rows],
-        },
+        "columns": _columns(view.rows),
         "more": [asdict(each) for each in view.more],
         "values": {address: _numbers(values) for address, values in view.values.items()},
         "reasons": list(view.reasons),
@@ -80,6 +65,25 @@ def columnar(view: FrontView) -> dict[str, object]:
         "target": _target(view.target),
         "notes": list(view.notes),
         "card": view.card,
+    }
+
+
+def _columns(rows: Sequence[FrontRow]) -> dict[str, object]:
+    """One value a row in each."""
+    return {
+        "ref": [row.ref for row in rows],
+        "line": [row.line for row in rows],
+        "concurrency": [row.concurrency for row in rows],
+        "state": [row.state for row in rows],
+        "reason": [row.reason for row in rows],
+        "warning": [row.warning for row in rows],
+        "x": _numbers(row.x for row in rows),
+        "y": _numbers(row.y for row in rows),
+        "x_low": _numbers(row.x_band and row.x_band[0] for row in rows),
+        "x_high": _numbers(row.x_band and row.x_band[1] for row in rows),
+        "y_low": _numbers(row.y_band and row.y_band[0] for row in rows),
+        "y_high": _numbers(row.y_band and row.y_band[1] for row in rows),
+        "official": [row.official for row in rows],
     }
 
 

@@ -83,6 +83,36 @@ def same_run_and_configuration(point: Measured) -> Hashable:
     return (point.source, point.run, i.model, i.hardware, i.engine, i.precision, i.speculation, i.topology)
 
 
+def without_copies(points: Iterable[Measured]) -> list[Measured]:
+    """Each measurement once. Two files may hold one row: the same run, configuration and load, where all figures that one
+    states are those that the other states. The one that says more stands for both; repeats differ in their figures."""
+    alike: dict[Hashable, list[Measured]] = defaultdict(list)
+    for point in points:
+        key = (
+            same_run_and_configuration(point),
+            point.scenario,
+            point.concurrency,
+            point.attempt,
+            point.current,
+        )
+        alike[key if point.figures else point.ref].append(point)
+    return [kept for some in alike.values() for kept in (some if len(some) == 1 else _once(some))]
+
+
+def _once(some: list[Measured]) -> list[Measured]:
+    kept: list[Measured] = []
+    for point in sorted(some, key=lambda p: (-len(p.figures), -sum(map(bool, _told(p))), p.ref)):
+        figures = point.figures.items()
+        if not any(figures <= other.figures.items() for other in kept):
+            kept.append(point)
+    return kept
+
+
+def _told(point: Measured) -> tuple[object, ...]:
+    i = point.identity
+    return i.image, i.engine_version, i.model_revision, i.recipe_fingerprint, i.router
+
+
 def eligibility(points: Iterable[Measured], evals: Iterable[Measured] = ()) -> dict[str, Doubt | None]:
     """By `ref`: None, or the first reason that keeps the point off every front. `evals` are accuracy results of their
     own; those among `points` are heard as well."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 
 from servemark.analysis.format import SPACE, Display, group
 from servemark.analysis.front_types import FrontView, TargetView
@@ -40,19 +41,15 @@ def _read(view: FrontView, wanted: Sequence[int], at: float) -> TargetRead:
 
 
 def amid(values: Sequence[float | None]) -> float | None:
-    """A round value amid these: the geometric mean of the ends (their mean where one is not above 0), to one digit, where
-    that lies between them."""
+    """A round value amid these: the geometric mean of the ends (their mean where one is not above 0), to as few
+    digits as leave it between them."""
     known = [value for value in values if value is not None]
     if not known:
         return None
     low, high = min(known), max(known)
     middle = math.sqrt(low * high) if low > 0 else (low + high) / 2
-    if middle == 0:
-        return middle
-    step = 10 ** math.floor(math.log10(abs(middle)))
-    rounded = round(middle / step) * step
-    rounded = float(f"{rounded:.6g}")
-    return rounded if low <= rounded <= high else float(f"{middle:.3g}")
+    tries = (float(f"{middle:.{digits}g}") for digits in (1, 2, 3, 6))
+    return next((value for value in tries if low <= value <= high), low)
 
 
 def row_name(view: FrontView, row: int, lang: str | None = None) -> str:
@@ -62,7 +59,12 @@ def row_name(view: FrontView, row: int, lang: str | None = None) -> str:
     if view.rows[row].concurrency is not None:
         said.append(_load(view, row, lang))
     series = view.series[line.series].label
-    return text("front.row", lang, series=series, configuration=", ".join(said))
+    return text(
+        "front.row",
+        lang,
+        series=series,
+        configuration=reduce(lambda a, b: text("front.and", lang, first=a, second=b), said),
+    )
 
 
 def target_sentence(view: FrontView, read: TargetRead, lang: str | None = None) -> str:
@@ -83,10 +85,14 @@ def target_sentence(view: FrontView, read: TargetRead, lang: str | None = None) 
     if read.estimate is not None:
         low, high = (_load(view, row, lang) for row in (read.estimate.low, read.estimate.high))
         line = view.lines[view.rows[read.estimate.low].line]
-        name = f"{view.series[line.series].label}, {line.label}"
+        name = f"{view.series[line.series].label} · {line.label}"
         value = display_of(y, [read.estimate.y]).text(read.estimate.y)
-        return f"{said} " + text("front.target.estimate", lang, y=value, low=low, high=high, line=name)
-    return f"{said} " + text("front.target.below", lang, **values) if read.below_measured else said
+        more = text("front.target.estimate", lang, y=value, low=low, high=high, line=name)
+    elif read.below_measured:
+        more = text("front.target.below", lang, **values)
+    else:
+        return said
+    return text("front.sentences", lang, first=said, second=more)
 
 
 def _load(view: FrontView, row: int, lang: str | None) -> str:

@@ -1,6 +1,7 @@
 """Fronts of a selection: overall, by series and by line, from measured points that may be compared, on two chosen axes.
 
 Order of the points given does not matter. Nothing is dropped: a point that no front may hold keeps its row and its reason.
+A row that two files hold is shown once, and that is said.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from servemark.analysis.axes import AxisInfo, axis, axis_info, default_axes, rea
 from servemark.analysis.comparable import Comparable, comparable, difference, length_classes
 from servemark.analysis.configurations import series_label, series_parts, topology_label
 from servemark.analysis.costs import is_cost
-from servemark.analysis.eligible import EVAL, Doubt, eligibility, low_evals, same_run_and_configuration
+from servemark.analysis.eligible import (
+    EVAL,
+    Doubt,
+    eligibility,
+    low_evals,
+    same_run_and_configuration,
+    without_copies,
+)
 from servemark.analysis.front import Candidate, Front, front
 from servemark.analysis.front_findings import findings_of, notes_of
 from servemark.analysis.front_targets import target_view
@@ -32,6 +40,7 @@ from servemark.analysis.front_types import (
 from servemark.analysis.measured import Measured
 from servemark.analysis.staircase import staircase
 from servemark.analysis.stretches import stretches
+from servemark.base.messages import text
 from servemark.metrics.address import Address, parse
 
 SHOWN = 5
@@ -78,14 +87,18 @@ class Axes:
 
 def front_view(points: Sequence[Measured], options: FrontOptions, lang: str | None = None) -> FrontView:
     """The view. Raises ServemarkError (exit code 2) for an axis that is no metric or has no better way."""
-    official = {point.ref: point for point in points}
+    official = {point.ref: point for point in without_copies(points)}
     overlay = {p.ref: p for p in options.overlay if p.ref not in official}
     offered = [*official.values(), *overlay.values()]
     speeds = [p for p in offered if p.identity.scenario.type != EVAL]
     x_default, y_default = default_axes(speeds, reader(options.card))
     axes = Axes(axis(options.x) if options.x else x_default, axis(options.y) if options.y else y_default)
     placed, kinds = _placed(offered, axes, options)
-    return _assembled(_ordered(placed, axes), kinds, axes, options, lang)
+    view = _assembled(_ordered(placed, axes), kinds, axes, options, lang)
+    copies = len({point.ref for point in points}) - len(official)
+    if not copies:
+        return view
+    return replace(view, notes=(*view.notes, text("front.note.copies", lang, points=copies)))
 
 
 def _placed(

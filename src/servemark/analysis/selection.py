@@ -158,10 +158,10 @@ def matches(point: Measured, chosen: Selection) -> bool:
 
 def store_filter(chosen: Selection, *, quarantined: bool = True) -> PointFilter:
     """What the store can narrow a selection down to by itself: every selected point is among these."""
-    narrow = {
-        key: values[0] for key in _SQL if len(values := getattr(chosen, key)) == 1 and values[0] != "unknown"
-    }
-    return PointFilter(**narrow, latest=chosen.latest, quarantined=quarantined)
+    narrow = {key: values for key in _SQL if (values := getattr(chosen, key)) and "unknown" not in values}
+    return PointFilter(
+        **narrow, latest=chosen.latest, quarantined=quarantined, since=chosen.since, until=chosen.until
+    )
 
 
 def select(store: Store, chosen: Selection, *, quarantined: bool = True) -> list[Measured]:

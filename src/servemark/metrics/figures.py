@@ -14,6 +14,8 @@ from servemark.base.messages import text
 from servemark.metrics.address import Address, parse
 from servemark.metrics.registry import FLIPPED, Kind
 
+UNSTATED = "metrics.absent.statistic"
+"""The source states the metric, but not this percentile of it."""
 PER_GPU = "_per_gpu"
 TOTALS = {"total_tokens": ("input_tokens", "output_tokens")}
 
@@ -71,19 +73,28 @@ def _inverse(figures: Mapping[str, float], address: Address, latency: str) -> Fi
     statistic = FLIPPED.get(address.statistic or "", address.statistic)
     name = f"{latency}.{statistic}"
     value = figures.get(name)
+    if value is None and _states_any(figures, latency):
+        return FigureReading(address, None, UNSTATED)
     if value is None or not value > 0:
         return FigureReading(address, None, f"metrics.absent.{address.metric.need.value}")
     return FigureReading(address, 1 / value, None, ((name, value),), f"1 ÷ {value:.9g}")
+
+
+def _states_any(figures: Mapping[str, float], metric: str) -> bool:
+    """Whether any statistic of a metric is stated: then what is missing was not left out of the measurement."""
+    return any(name.startswith(f"{metric}.") for name in figures)
 
 
 def _made(figures: Mapping[str, float], address: Address, gpus: int | None) -> FigureReading:
     """A rate out of its total or its per-GPU form, or a sum of input and output."""
     name = str(address)
     reason = f"metrics.absent.{address.metric.need.value}"
+    if address.statistic is not None and _states_any(figures, address.metric.id):
+        reason = UNSTATED
     if name.endswith(PER_GPU):
         total = _whole(figures, name.removesuffix(PER_GPU))
-        if total is None:
-            return FigureReading(address, None, reason)
+        if total is None:  # with the GPUs known, it is the rate that nobody recorded
+            return FigureReading(address, None, "metrics.absent.always" if gpus else reason)
         if not gpus:
             return FigureReading(address, None, "metrics.absent.gpus")
         value, parts, formula = total
