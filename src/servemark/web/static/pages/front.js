@@ -89,7 +89,8 @@ function asked(params) {
 function settle(ctx, facets) {
   const usual = facets.default || {};
   const missing = {};
-  if (!ctx.params.has("model")) for (const key of ["model", "scenario", "precision"]) missing[key] = ctx.params.get(key) || usual[key];
+  const fresh = !ctx.params.has("x"); // an address that this page wrote has its axes; there, no precision means any
+  if (fresh && !ctx.params.has("run")) for (const key of ["model", "scenario", "precision"]) if (!ctx.params.has(key)) missing[key] = usual[key];
   for (const key of ["x", "y"]) if (!ctx.params.has(key)) missing[key] = usual[key];
   if (!Object.values(missing).some(Boolean)) return;
   ctx.set(missing);
