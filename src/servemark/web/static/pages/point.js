@@ -86,7 +86,7 @@ function figures(group, ctx, path) {
     const button = el("button", { type: "button", class: "figure", "aria-expanded": "false", title: t("web.point.why", { figure: metric.label + " " + figure.statistic }), onclick: () => open(address, button) }, figure.text, dot);
     return button;
   };
-  const what = (metric) => el("details", { class: "what" }, el("summary", {}, metric.label), el("p", {}, metric.definition), metric.formula ? el("p", { class: "mono" }, metric.formula) : null, metric.defined_by.length ? el("p", { class: "faint" }, t("web.point.by", { tools: metric.defined_by.join(", ") })) : null);
+  const what = (metric) => el("details", { class: "metric-what" }, el("summary", {}, metric.label), el("p", {}, metric.definition), metric.formula ? el("p", { class: "mono" }, metric.formula) : null, metric.defined_by.length ? el("p", { class: "faint" }, t("web.point.by", { tools: metric.defined_by.join(", ") })) : null);
   const wide = group.metrics.filter((metric) => metric.figures.every((figure) => ORDER.includes(figure.statistic)));
   const alone = group.metrics.filter((metric) => !wide.includes(metric));
   const columns = ORDER.filter((name) => wide.some((metric) => metric.figures.some((figure) => figure.statistic === name)));
