@@ -72,15 +72,15 @@ def night(number: int) -> Iterator[Mapped]:
         for isl, osl in SCENARIOS:
             for config in range(CONFIGS):
                 for load in LOADS:
-                    yield Mapped(ordinal, "mapped", point(number, model, (isl, osl), config, load, rng))
+                    yield Mapped(ordinal, "mapped", point(number, model, (isl, osl), (config, load), rng))
                     ordinal += 1
 
 
 def point(
-    number: int, model: str, lengths: tuple[int, int], config: int, load: int, rng: random.Random
+    number: int, model: str, lengths: tuple[int, int], place: tuple[int, int], rng: random.Random
 ) -> Point:
     """One point with 19 figures."""
-    isl, osl = lengths
+    (isl, osl), (config, load) = lengths, place
     hardware = HARDWARE[config % len(HARDWARE)]
     engine = ENGINES[config // len(HARDWARE) % len(ENGINES)]
     gpus = 2 ** (config % 4)
