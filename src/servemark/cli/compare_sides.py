@@ -64,6 +64,8 @@ def side_of(argument: str, common: Sequence[str], home: Home, hints: Mapping[str
         chosen = parse_selection([*words, *common])
         listed = {name: getattr(chosen, name) for name in ("model", "hardware", "engine", "precision")}
         listed |= {"speculation": chosen.speculation, "offload": chosen.offload}
+        if chosen.run or chosen.since or chosen.until:  # what is named is meant, also where a newer one is here
+            chosen = replace(chosen, latest=False)
         found = _selected(home, chosen)
         return Side(argument, tuple(found), words=listed)
     if ":" in argument:

@@ -22,7 +22,7 @@ from servemark.analysis.format import SPACE
 from servemark.base.messages import text
 from servemark.cli.plot import PlotPoint, front_plot
 from servemark.cli.safe_text import Text
-from servemark.cli.text_table import table, wrapped
+from servemark.cli.text_table import columns_of, table, wrapped
 
 MAX_WIDTH = 120
 FEW_PAIRS = 4
@@ -211,8 +211,10 @@ def _plot(out: Console, curve: Curve, width: int) -> None:
     low, high = f"{min(xs):.4g}", f"{max(xs):.4g}"
     out.print(Text(" " * 9 + "└" + "─" * inner, style="dim"), soft_wrap=True)
     middle = f"{curve.x_label} ({curve.x_unit})"
-    gap = max(2, inner - len(low) - len(high))
-    out.print(Text(f"{'':10}{low}{middle:^{gap}}{high}", style="dim"), soft_wrap=True)
+    gap = inner - len(low) - len(high)
+    before = max(1, (gap - columns_of(middle)) // 2)
+    after = max(1, gap - columns_of(middle) - before)
+    out.print(Text(f"{'':10}{low}{'':{before}}{middle}{'':{after}}{high}", style="dim"), soft_wrap=True)
 
 
 def _left(out: Console, view: CompareView, width: int) -> None:
