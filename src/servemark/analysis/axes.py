@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from servemark.analysis.costs import cost_of, is_cost
 from servemark.analysis.labels import label
 from servemark.analysis.measured import Measured
+from servemark.analysis.rate_cards import RateCard
 from servemark.base.errors import input_error
 from servemark.base.messages import text
 from servemark.metrics.address import Address, all_addresses, parse
-from servemark.metrics.figures import FigureReading, figure_value
+from servemark.metrics.figures import figure_value
 from servemark.metrics.registry import Better
 
 X_FIRST = ("interactivity.p50", "interactivity.p90", "e2el_s.p50", "ttft_s.p50", "e2el_s.mean")
@@ -26,8 +29,26 @@ Y_FIRST = (
 ENOUGH = 0.5
 """Share of points that must have a figure for it to be an axis unasked."""
 
-Reader = Callable[[Measured, Address], FigureReading]
-"""How a point's figure is read; figures that need more than the point (a rate card) come through another reader."""
+
+class Reading(Protocol):
+    """A figure of a point, or why there is none: `figures.FigureReading`, `costs.CostReading`."""
+
+    @property
+    def value(self) -> float | None:
+        """In the metric's unit."""
+        ...
+
+    @property
+    def made_of(self) -> tuple[tuple[str, float], ...]:
+        """(address or name, value) of what it was made of."""
+        ...
+
+    def why(self, lang: str | None = None) -> str | None:
+        """Why it is absent."""
+        ...
+
+
+Reader = Callable[[Measured, Address], Reading]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +63,13 @@ class AxisInfo:
     formula: str
 
 
-def stated(point: Measured, address: Address) -> FigureReading:
-    """The reader of what a point itself states."""
-    return point.reading(address)
+def reader(card: RateCard | None = None) -> Reader:
+    """How figures are read: from the point, and costs by the card; without one they are absent with that reason."""
+
+    def read(point: Measured, address: Address) -> Reading:
+        return cost_of(point, card, address) if is_cost(address) else point.reading(address)
+
+    return read
 
 
 def axis_info(address: Address, lang: str | None = None) -> AxisInfo:
@@ -74,7 +99,7 @@ def varies(values: Iterable[float | None]) -> bool:
     return len({value for value in values if value is not None}) > 1
 
 
-def default_axes(points: Sequence[Measured], read: Reader = stated) -> tuple[Address, Address]:
+def default_axes(points: Sequence[Measured], read: Reader) -> tuple[Address, Address]:
     """The two axes to begin with: the first of each list that at least half of the points have and in which they
     differ; else the first that any point has; else the first of the list."""
     return _first(X_FIRST, points, read), _first(Y_FIRST, points, read)
@@ -92,14 +117,18 @@ def _first(names: Sequence[str], points: Sequence[Measured], read: Reader) -> Ad
     return some or parse(names[0])
 
 
-def available(shapes: Iterable[Iterable[str]]) -> list[Address]:
-    """Every address with a better way that points with these stated figures have, in the registry's order."""
+def available(shapes: Iterable[Iterable[str]], *, costs: bool = False) -> list[Address]:
+    """Every address with a better way that points with these stated figures have, in the registry's order; costs only
+    where a rate card is at hand, since no point states them."""
     figures = [dict.fromkeys(names, 1.0) for names in shapes]
     found = []
     for name in all_addresses():
         address = parse(name)
         if address.metric.better is Better.NEITHER or address.statistic in {"n", "std"}:
             continue
-        if any(figure_value(each, address, 1) is not None for each in figures):
+        if is_cost(address):
+            if costs and figures:
+                found.append(address)
+        elif any(figure_value(each, address, 1) is not None for each in figures):
             found.append(address)
     return found

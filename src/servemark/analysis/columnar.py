@@ -3,22 +3,24 @@ significant digits; complete, because every row is there with its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from servemark.analysis.axes import AxisInfo
-from servemark.analysis.front_types import FrontView, TargetView
+from servemark.analysis.front_types import FrontRow, FrontView, TargetView
 from servemark.analysis.selection import LISTS, Selection
 from servemark.analysis.staircase import Vertex
 from servemark.analysis.targets import TargetRead
 
 DIGITS = 5
+LINE_ID = 8
+"""Letters of a line key in `lines`: a selection takes beginnings (`line=`), and 435 points stay below 25 KB."""
 
 
 def columnar(view: FrontView) -> dict[str, object]:
     """Plain JSON values. Indices: `line` into `lines`, `series` into `series`, `reason` and `warning` into `reasons`,
-    `points`, `on`, `floor`, `nearest`, `low` and `high` into the columns. `front` is that of the first of `fronts`."""
-    rows = view.rows
+    `points`, `on`, `floor`, `nearest`, `low` and `high` into the columns. `front` is that of the first of `fronts`. Point
+    keys are left out: a `ref` names the point, and `flat_rows` has them."""
     fronts = [
         {"label": each.label, "points": each.points, "on": list(each.on), "path": _path(each.path)}
         for each in view.groups
@@ -42,7 +44,7 @@ def columnar(view: FrontView) -> dict[str, object]:
         ],
         "lines": [
             {
-                "id": each.id,
+                "id": each.id[:LINE_ID],
                 "series": each.series,
                 "label": each.label,
                 "run": each.run,
@@ -52,22 +54,7 @@ def columnar(view: FrontView) -> dict[str, object]:
             }
             for each in view.lines
         ],
-        "columns": {
-            "ref": [row.ref for row in rows],
-            "key": [row.key for row in rows],
-            "line": [row.line for row in rows],
-            "concurrency": [row.concurrency for row in rows],
-            "state": [row.state for row in rows],
-            "reason": [row.reason for row in rows],
-            "warning": [row.warning for row in rows],
-            "x": _numbers(row.x for row in rows),
-            "y": _numbers(row.y for row in rows),
-            "x_low": _numbers(row.x_band and row.x_band[0] for row in rows),
-            "x_high": _numbers(row.x_band and row.x_band[1] for row in rows),
-            "y_low": _numbers(row.y_band and row.y_band[0] for row in rows),
-            "y_high": _numbers(row.y_band and row.y_band[1] for row in rows),
-            "official": [row.official for row in rows],
-        },
+        "columns": _columns(view.rows),
         "more": [asdict(each) for each in view.more],
         "values": {address: _numbers(values) for address, values in view.values.items()},
         "reasons": list(view.reasons),
@@ -77,6 +64,26 @@ def columnar(view: FrontView) -> dict[str, object]:
         "findings": list(view.findings),
         "target": _target(view.target),
         "notes": list(view.notes),
+        "card": view.card,
+    }
+
+
+def _columns(rows: Sequence[FrontRow]) -> dict[str, object]:
+    """One value a row in each."""
+    return {
+        "ref": [row.ref for row in rows],
+        "line": [row.line for row in rows],
+        "concurrency": [row.concurrency for row in rows],
+        "state": [row.state for row in rows],
+        "reason": [row.reason for row in rows],
+        "warning": [row.warning for row in rows],
+        "x": _numbers(row.x for row in rows),
+        "y": _numbers(row.y for row in rows),
+        "x_low": _numbers(row.x_band and row.x_band[0] for row in rows),
+        "x_high": _numbers(row.x_band and row.x_band[1] for row in rows),
+        "y_low": _numbers(row.y_band and row.y_band[0] for row in rows),
+        "y_high": _numbers(row.y_band and row.y_band[1] for row in rows),
+        "official": [row.official for row in rows],
     }
 
 
@@ -149,7 +156,7 @@ def _target(view: TargetView | None) -> dict[str, object] | None:
 def _read(read: TargetRead) -> dict[str, object]:
     found: dict[str, object] = {"state": read.state}
     if read.floor is not None:
-        found |= {"floor": read.floor, "x": short(read.x), "y": short(read.y)}
+        found["floor"] = read.floor
     if read.estimate is not None:
         each = read.estimate
         found["estimate"] = {"y": short(each.y), "low": each.low, "high": each.high}

@@ -5,6 +5,7 @@ Hardware, engine, precision, speculation and topology are what a front compares;
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,15 @@ from servemark.base.messages import text
 from servemark.results.gates.evals import FORCED
 
 if TYPE_CHECKING:
+    from servemark.analysis.axes import Reading
     from servemark.analysis.measured import Measured
-    from servemark.metrics.figures import FigureReading
 
 _LENGTHS = ("mean_input_tokens", "mean_output_tokens")
 """What tells workloads apart whose lengths nobody declared."""
+ALIKE_LENGTHS = 1.05
+"""Undeclared lengths within 5 % of one another are taken for samples of one workload."""
+
+Lengths = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,46 @@ class Comparable:
         return self.model, self.workload, self.loop, self.acceptance
 
 
-def comparable(point: Measured, readings: tuple[FigureReading, ...]) -> Comparable:
-    """What this point may be compared with, on the axes of `readings`."""
+def undeclared_lengths(point: Measured) -> Lengths:
+    """Mean tokens of prompts and replies where they stand for the workload; empty where lengths were declared."""
+    found = (point.identity.extra.get(name) for name in _LENGTHS)
+    return tuple(float(each) for each in found if isinstance(each, int | float))
+
+
+def length_classes(points: Iterable[Measured]) -> dict[Lengths, str]:
+    """Undeclared lengths -> the class of lengths that they belong to, in words. Along each length in turn a class ends
+    where the next value is more than `ALIKE_LENGTHS` times its smallest."""
+    every = sorted({lengths for point in points if (lengths := undeclared_lengths(point))})
+    return {each: label for some in _split(every, 0) for label in [_named(some)] for each in some}
+
+
+def _split(some: list[Lengths], place: int) -> list[list[Lengths]]:
+    """Classes of equally many parts, alike from `place` on."""
+    if not some or place >= max(len(each) for each in some):
+        return [some] if some else []
+    classes: list[list[Lengths]] = []
+    for each in sorted(some, key=lambda lengths: lengths[place : place + 1]):
+        first = classes[-1][0] if classes else None
+        if (
+            first is not None
+            and first[place:]
+            and each[place:]
+            and each[place] <= first[place] * ALIKE_LENGTHS
+        ):
+            classes[-1].append(each)
+        else:
+            classes.append([each])
+    return [inner for one in classes for inner in _split(one, place + 1)]
+
+
+def _named(some: list[Lengths]) -> str:
+    """`10240/128`, or `7147-7207/902-914` where they differ."""
+    parts = zip(*some, strict=False)
+    return "/".join(f"{min(p):g}" if min(p) == max(p) else f"{min(p):g}-{max(p):g}" for p in parts)
+
+
+def comparable(point: Measured, readings: tuple[Reading, ...], lengths: Mapping[Lengths, str]) -> Comparable:
+    """What this point may be compared with, on the axes of `readings`; `lengths` as `length_classes` gives them."""
     identity = point.identity
     scenario = identity.scenario
     more = [f"range {scenario.range_ratio:g}"] if scenario.range_ratio is not None else []
@@ -44,9 +87,8 @@ def comparable(point: Measured, readings: tuple[FigureReading, ...]) -> Comparab
         more.append(f"rules {scenario.rules}")
     if scenario.dataset and scenario.isl is not None:
         more.append(scenario.dataset)
-    lengths = [str(found) for name in _LENGTHS if (found := identity.extra.get(name)) is not None]
-    if lengths:
-        more.append("/".join(lengths))
+    if undeclared := undeclared_lengths(point):
+        more.append(lengths[undeclared])
     speculation = identity.speculation
     policy = (speculation.acceptance or "").lower() if speculation is not None else ""
     known = all(reading.value is not None for reading in readings)
@@ -59,7 +101,7 @@ def comparable(point: Measured, readings: tuple[FigureReading, ...]) -> Comparab
     )
 
 
-def _definitions(point: Measured, readings: tuple[FigureReading, ...]) -> tuple[str, ...]:
+def _definitions(point: Measured, readings: tuple[Reading, ...]) -> tuple[str, ...]:
     names = (name for reading in readings for name, _ in reading.made_of)
     return tuple(sorted({point.definitions[name] for name in names if name in point.definitions}))
 

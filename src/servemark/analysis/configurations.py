@@ -30,7 +30,7 @@ def _role(role: RoleTopology, named: bool, lang: str | None) -> str:
         sizes = ["TP1"]
     if role.dp_attention:
         sizes.append("DPA")
-    said = " ".join(sizes) or text("front.topology.unknown", lang)
+    said = " ".join(sizes) or ("?" if named else text("front.topology.unknown", lang))
     workers = f"{role.workers}\u00d7" if role.workers and (named or role.workers > 1) else ""
     return f"{role.role[:1].upper()} {workers}{said}" if named else f"{workers}{said}"
 
@@ -50,7 +50,8 @@ def series_parts(point: Measured) -> dict[str, str]:
 def series_label(
     parts: Mapping[str, str], among: Sequence[Mapping[str, str]], lang: str | None = None
 ) -> str:
-    """`b200 · trtllm · fp4 · mtp · disaggregated`: hardware and engine always, the rest where series differ in it."""
+    """`b200 · trtllm · fp4 · mtp · disaggregated`: hardware and engine always, the rest where series differ in it. What is
+    not there (no speculation, not disaggregated) is not named."""
     said = [parts["hardware"], parts["engine"]]
     for name in SERIES_PARTS[2:]:
         if len({each[name] for each in among}) > 1:
@@ -59,11 +60,9 @@ def series_label(
 
 
 def part_label(name: str, value: str, lang: str | None = None) -> str:
-    """A part in words: `disaggregated=yes` is "disaggregated", `speculation=none` "no speculation"."""
+    """A part in words, empty for what is not there: `disaggregated=yes` is "disaggregated", `speculation=none` nothing."""
     if name == "disaggregated":
-        return text(f"front.part.disaggregated.{value}", lang)
+        return text("front.part.disaggregated", lang) if value == "yes" else ""
     if name == "speculation" and value == "none":
-        return text("front.part.speculation.none", lang)
-    if value == "unknown":
-        return text(f"front.part.{name}.unknown", lang)
-    return value
+        return ""
+    return text(f"front.part.{name}.unknown", lang) if value == "unknown" else value

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from servemark.analysis.axes import Reading
 from servemark.analysis.front import ERROR_RATE_LIMIT
 from servemark.analysis.measured import Measured
 from servemark.base.messages import find_text, text
@@ -34,18 +35,19 @@ _MAD_TO_SD = 1.4826
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """Why a point is kept off, or what is to be known of it: `front.doubt.<kind>` is the sentence with its values,
-    `front.doubt.<kind>.short` the same without any, for counts. `why` is a further message key, `finding` a gate's."""
+    `front.doubt.<kind>.short` the same without any, for counts. `absent` is the reading that has no value, `finding` what
+    a gate said."""
 
     kind: str
     values: tuple[tuple[str, object], ...] = ()
-    why: str | None = None
+    absent: Reading | None = None
     finding: GateFinding | None = None
 
     def sentence(self, lang: str | None = None) -> str:
         """For the person who looks at this point."""
         values = dict(self.values)
-        if self.why is not None:
-            values["why"] = text(self.why, lang)
+        if self.absent is not None:
+            values["why"] = self.absent.why(lang) or text("metrics.absent.always", lang)
         if self.finding is not None:
             values["said"] = sentence(self.finding, lang)
         return text(f"front.doubt.{self.kind}", lang, **values)
@@ -79,6 +81,36 @@ def same_run_and_configuration(point: Measured) -> Hashable:
     """Points that an accuracy result speaks for: one run, one deployment, whatever the load or the scenario."""
     i = point.identity
     return (point.source, point.run, i.model, i.hardware, i.engine, i.precision, i.speculation, i.topology)
+
+
+def without_copies(points: Iterable[Measured]) -> list[Measured]:
+    """Each measurement once. Two files may hold one row: the same run, configuration and load, where all figures that one
+    states are those that the other states. The one that says more stands for both; repeats differ in their figures."""
+    alike: dict[Hashable, list[Measured]] = defaultdict(list)
+    for point in points:
+        key = (
+            same_run_and_configuration(point),
+            point.scenario,
+            point.concurrency,
+            point.attempt,
+            point.current,
+        )
+        alike[key if point.figures else point.ref].append(point)
+    return [kept for some in alike.values() for kept in (some if len(some) == 1 else _once(some))]
+
+
+def _once(some: list[Measured]) -> list[Measured]:
+    kept: list[Measured] = []
+    for point in sorted(some, key=lambda p: (-len(p.figures), -sum(map(bool, _told(p))), p.ref)):
+        figures = point.figures.items()
+        if not any(figures <= other.figures.items() for other in kept):
+            kept.append(point)
+    return kept
+
+
+def _told(point: Measured) -> tuple[object, ...]:
+    i = point.identity
+    return i.image, i.engine_version, i.model_revision, i.recipe_fingerprint, i.router
 
 
 def eligibility(points: Iterable[Measured], evals: Iterable[Measured] = ()) -> dict[str, Doubt | None]:

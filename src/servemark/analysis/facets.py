@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from servemark.analysis.axes import X_FIRST, Y_FIRST, AxisInfo, available, axis_info
 from servemark.analysis.eligible import EVAL
+from servemark.analysis.selection import Selection
 from servemark.results.point import PointIdentity
 from servemark.store.database import Store
 from servemark.store.overview import Held, held_configurations, stated_shapes, store_state
@@ -69,26 +70,34 @@ class FacetsView:
 
 
 def facets(
-    store: Store, lang: str | None = None, *, model: str | None = None, scenario: str | None = None
+    store: Store, lang: str | None = None, *, chosen: Selection | None = None, costs: bool = False
 ) -> FacetsView:
-    """Everything that can be chosen. With a model or scenario the filters hold only what they have; models and their
-    scenarios are all listed, whatever is chosen."""
+    """Everything that can be chosen. With a selection the filters hold only what its model and scenario have, and the
+    beginning is one within all of it; models and their scenarios are all listed, whatever is chosen. `costs`: whether a
+    rate card is at hand."""
+    asked = chosen or Selection()
     held = held_configurations(store)
-    chosen = [
-        each
-        for each in held
-        if (model is None or each.model == model) and (scenario is None or each.scenario == scenario)
-    ]
+    near = [each for each in held if _fits(each, asked, ("model", "scenario"))]
+    every = held if asked.latest else held_configurations(store, latest=False)
+    within = [each for each in every if _fits(each, asked, ("model", "scenario", *OWN_FACETS))]
     points, newest, version = store_state(store)
-    addresses = available(stated_shapes(store))
+    addresses = available(stated_shapes(store), costs=costs)
     names = {str(address) for address in addresses}
     return FacetsView(
         _models(held),
-        _facets(chosen),
+        _facets(near),
         tuple(axis_info(address, lang) for address in addresses),
-        _beginning(chosen, names),
+        _beginning(within, names),
         StoreState(points, newest, version),
     )
+
+
+def _fits(each: Held, asked: Selection, names: Sequence[str]) -> bool:
+    wanted = {name: values for name in names if (values := getattr(asked, name))}
+    if not wanted:
+        return True
+    has = {"model": each.model, "scenario": each.scenario, **dict(_values(each))}
+    return all(has[name] in values for name, values in wanted.items())
 
 
 def columnar_facets(view: FacetsView) -> dict[str, object]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import reduce
 
+from servemark.analysis.axes import varies
 from servemark.analysis.configurations import SERIES_PARTS
 from servemark.analysis.eligible import LowEval, low_evals
 from servemark.analysis.format import significant
@@ -14,6 +15,7 @@ from servemark.analysis.front_targets import row_name
 from servemark.analysis.front_types import FrontOptions, FrontView
 from servemark.analysis.labels import display_of, label
 from servemark.analysis.measured import Measured
+from servemark.analysis.stretches import stretches
 from servemark.base.messages import text
 from servemark.metrics.address import parse
 from servemark.metrics.registry import Better
@@ -35,64 +37,56 @@ def findings_of(view: FrontView, lang: str | None = None) -> tuple[str, ...]:
         found.append(text("front.finding.no_front", lang, points=len(view.rows)))
     left = sum(each.points for each in view.left_out)
     if left:
-        reasons = "; ".join(
+        said = [
             text("front.finding.reason", lang, reason=each.reason, points=each.points)
-            for each in view.left_out[:FEW]
-        )
+            for each in view.left_out
+        ]
+        reasons = joined("front.then", said[:FEW], lang)
         found.append(text("front.finding.left_out", lang, left=left, points=len(view.rows), reasons=reasons))
     return tuple(found)
 
 
-def stretches(view: FrontView, on: Sequence[int]) -> list[tuple[int, float, float]]:
-    """(series, from, to) along x, ascending: where the best measured point at a target is that series'. Neighbouring
-    stretches of one series are one; the end without a neighbour has no width."""
-    higher = view.x.better == Better.HIGHER
-    places = [(view.lines[view.rows[row].line].series, view.rows[row].x or 0.0) for row in on]
-    spans: list[tuple[int, float, float]] = [(places[0][0], places[0][1], places[0][1])]
-    for (here, low), (there, high) in pairwise(places):
-        # A target between two points is reached by the one that is better in x.
-        spans.append((there if higher else here, low, high))
-    if not higher:
-        spans = [*spans[1:], (places[-1][0], places[-1][1], places[-1][1])]
-    merged: list[tuple[int, float, float]] = []
-    for series, low, high in spans:
-        if merged and merged[-1][0] == series:
-            merged[-1] = (series, merged[-1][1], high)
-        else:
-            merged.append((series, low, high))
-    return merged
+def joined(key: str, parts: Sequence[str], lang: str | None) -> str:
+    """Parts in the language's own way of listing."""
+    return reduce(lambda first, second: text(key, lang, first=first, second=second), parts) if parts else ""
 
 
 def _leaders(view: FrontView, on: Sequence[int], lang: str | None) -> str:
-    spans = stretches(view, on)
+    places = [(view.lines[view.rows[row].line].series, view.rows[row].x or 0.0) for row in on]
+    spans = stretches(places, Better(view.x.better))
     address = parse(view.x.address)
     low, high = spans[0][1], spans[-1][2]
     shown = display_of(address, [low, high])
     ends = {"low": shown.number(low), "high": shown.text(high), "metric": label(address, lang)}
     names = [each.label for each in view.series]
+    if low == high:
+        point = row_name(view, on[0], lang)
+        y = view.rows[on[0]].y
+        return text(
+            "front.finding.one_point",
+            lang,
+            point=point,
+            x=shown.text(high),
+            y=display_of(parse(view.y.address), [y]).text(y),
+        )
     if len({series for series, _, _ in spans}) == 1:
         return text("front.finding.one_leader", lang, series=names[spans[0][0]], **ends)
     widths: Counter[int] = Counter()
     for series, begin, end in spans:
         widths[series] += end - begin  # type: ignore[assignment]
     total = high - low
-    if len(spans) <= FEW or total <= 0:
-        said = ", ".join(
-            text(
-                "front.finding.stretch",
-                lang,
-                series=names[series],
-                low=shown.number(begin),
-                high=shown.number(end),
-            )
-            for series, begin, end in spans
-            if end > begin or total <= 0
-        )
+    if len(spans) <= FEW:
+        values = [
+            (series, shown.number(begin), shown.number(end)) for series, begin, end in spans if end > begin
+        ]
+        each = [text("front.finding.stretch", lang, series=names[s], low=a, high=b) for s, a, b in values]
+        said = joined("front.and", each, lang)
         return text("front.finding.stretches", lang, stretches=said, **ends)
-    shares = ", ".join(
+    each = [
         text("front.finding.share", lang, series=names[series], percent=round(100 * width / total))
         for series, width in widths.most_common(FEW)
-    )
+    ]
+    shares = joined("front.and", each, lang)
     return text("front.finding.shares", lang, shares=shares, **ends)
 
 
@@ -159,11 +153,13 @@ def notes_of(
     accuracy results far below the others, unofficial points."""
     notes = []
     if len(view.groups) > 1:
-        names = "; ".join(group.label for group in view.groups[:FEW])
+        names = joined("front.then", [group.label for group in view.groups[:FEW]], lang)
         notes.append(text("front.note.groups", lang, count=len(view.groups), names=names))
+    if view.card:
+        notes.append(text("front.note.card", lang, card=view.card))
     for info, values in ((view.x, [r.x for r in view.rows]), (view.y, [r.y for r in view.rows])):
         known = [value for value in values if value is not None]
-        if len(known) > 1 and len(set(known)) == 1:
+        if len(known) > 1 and not varies(known):
             notes.append(text("front.note.same", lang, metric=info.label))
     unsaid = sum(
         1

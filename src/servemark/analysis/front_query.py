@@ -60,13 +60,11 @@ def beginning(store: Store, chosen: Selection) -> Selection:
     it names. What it names is never changed."""
     if chosen.model and chosen.scenario:
         return chosen
-    model = chosen.model[0] if len(chosen.model) == 1 else None
-    scenario = chosen.scenario[0] if len(chosen.scenario) == 1 else None
-    start = facets(store, model=model, scenario=scenario).default
+    start = facets(store, chosen=chosen).default
     if start.model is None or start.scenario is None:
         return chosen
     narrowed = replace(
         chosen, model=chosen.model or (start.model,), scenario=chosen.scenario or (start.scenario,)
     )
-    free = not chosen.precision and not chosen.run and not chosen.line and not chosen.config
+    free = not (chosen.precision or chosen.run or chosen.line or chosen.config)
     return replace(narrowed, precision=(start.precision,)) if free and start.precision else narrowed

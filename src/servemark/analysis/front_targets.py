@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 
+from servemark.analysis.format import SPACE, Display, group
 from servemark.analysis.front_types import FrontView, TargetView
 from servemark.analysis.labels import display_of
 from servemark.analysis.targets import Placed, TargetRead, target_read
@@ -27,7 +29,8 @@ def target_view(view: FrontView, target: float | None, lang: str | None = None) 
     own: dict[int, list[int]] = {}
     for row, place in enumerate(of_row):
         own.setdefault(place, []).append(row)
-    reads = tuple((place, _read(view, own[place], at)) for place, each in enumerate(series) if each.path)
+    alike = [place for place, each in enumerate(series) if each.path and each.group == 0]
+    reads = tuple((place, _read(view, own[place], at)) for place in alike)
     return TargetView(at, chosen, target_sentence(view, overall, lang), overall, reads)
 
 
@@ -38,19 +41,15 @@ def _read(view: FrontView, wanted: Sequence[int], at: float) -> TargetRead:
 
 
 def amid(values: Sequence[float | None]) -> float | None:
-    """A round value amid these: the geometric mean of the ends (their mean where one is not above 0), to one digit, where
-    that lies between them."""
+    """A round value amid these: the geometric mean of the ends (their mean where one is not above 0), to as few
+    digits as leave it between them."""
     known = [value for value in values if value is not None]
     if not known:
         return None
     low, high = min(known), max(known)
     middle = math.sqrt(low * high) if low > 0 else (low + high) / 2
-    if middle == 0:
-        return middle
-    step = 10 ** math.floor(math.log10(abs(middle)))
-    rounded = round(middle / step) * step
-    rounded = float(f"{rounded:.6g}")
-    return rounded if low <= rounded <= high else float(f"{middle:.3g}")
+    tries = (float(f"{middle:.{digits}g}") for digits in (1, 2, 3, 6))
+    return next((value for value in tries if low <= value <= high), low)
 
 
 def row_name(view: FrontView, row: int, lang: str | None = None) -> str:
@@ -60,14 +59,19 @@ def row_name(view: FrontView, row: int, lang: str | None = None) -> str:
     if view.rows[row].concurrency is not None:
         said.append(_load(view, row, lang))
     series = view.series[line.series].label
-    return text("front.row", lang, series=series, configuration=", ".join(said))
+    return text(
+        "front.row",
+        lang,
+        series=series,
+        configuration=reduce(lambda a, b: text("front.and", lang, first=a, second=b), said),
+    )
 
 
 def target_sentence(view: FrontView, read: TargetRead, lang: str | None = None) -> str:
     """The read in words: what was measured, what one line lets expect, or that nothing reaches it."""
     x, y = parse(view.x.address), parse(view.y.address)
     shown_x = display_of(x, [read.target, read.x])
-    values: dict[str, object] = {"target": shown_x.text(read.target), "metric": view.x.label}
+    values: dict[str, object] = {"target": _asked(shown_x, read.target), "metric": view.x.label}
     if read.floor is None and read.nearest is None:
         return text("front.target.nothing", lang, **values)
     if read.floor is None:
@@ -81,12 +85,22 @@ def target_sentence(view: FrontView, read: TargetRead, lang: str | None = None) 
     if read.estimate is not None:
         low, high = (_load(view, row, lang) for row in (read.estimate.low, read.estimate.high))
         line = view.lines[view.rows[read.estimate.low].line]
-        name = f"{view.series[line.series].label}, {line.label}"
+        name = f"{view.series[line.series].label} · {line.label}"
         value = display_of(y, [read.estimate.y]).text(read.estimate.y)
-        return f"{said} " + text("front.target.estimate", lang, y=value, low=low, high=high, line=name)
-    return f"{said} " + text("front.target.below", lang, **values) if read.below_measured else said
+        more = text("front.target.estimate", lang, y=value, low=low, high=high, line=name)
+    elif read.below_measured:
+        more = text("front.target.below", lang, **values)
+    else:
+        return said
+    return text("front.sentences", lang, first=said, second=more)
 
 
 def _load(view: FrontView, row: int, lang: str | None) -> str:
     load = view.rows[row].concurrency
     return view.rows[row].ref if load is None else text("analysis.label.point", lang, concurrency=load)
+
+
+def _asked(shown: Display, target: float) -> str:
+    """A target as it was asked for: 50 tok/s/user and not 50.0."""
+    number = group(f"{target * shown.factor:.6f}".rstrip("0").rstrip("."))
+    return f"{number}{SPACE}{shown.unit}" if shown.unit else number

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from servemark.analysis.axes import AxisInfo, Reader, stated
+from servemark.analysis.axes import AxisInfo
 from servemark.analysis.measured import Measured
+from servemark.analysis.rate_cards import RateCard
 from servemark.analysis.selection import Selection
 from servemark.analysis.staircase import Vertex
 from servemark.analysis.targets import TargetRead
@@ -40,7 +41,8 @@ class FrontOptions:
     extra: tuple[str, ...] | None = None
     evals: Sequence[Measured] = ()
     selection: Selection | None = None
-    read: Reader = stated
+    card: RateCard | None = None
+    """What costs are worked out by; without one a cost is absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class TargetView:
-    """The read at a target: over the main group, and of each series that has one, by its place."""
+    """The read at a target: over the main group, and of each of its series, by its place."""
 
     target: float
     chosen: bool
@@ -140,3 +142,5 @@ class FrontView:
     target: TargetView | None
     findings: tuple[str, ...]
     notes: tuple[str, ...]
+    card: str | None = None
+    """`NAME@DATE` of the rate card that costs are of; None where no column is a cost."""

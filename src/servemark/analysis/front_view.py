@@ -1,6 +1,7 @@
 """Fronts of a selection: overall, by series and by line, from measured points that may be compared, on two chosen axes.
 
 Order of the points given does not matter. Nothing is dropped: a point that no front may hold keeps its row and its reason.
+A row that two files hold is shown once, and that is said.
 """
 
 from __future__ import annotations
@@ -10,10 +11,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from servemark.analysis.axes import AxisInfo, axis, axis_info, default_axes, varies
-from servemark.analysis.comparable import Comparable, comparable, difference
+from servemark.analysis.axes import AxisInfo, axis, axis_info, default_axes, reader
+from servemark.analysis.comparable import Comparable, comparable, difference, length_classes
 from servemark.analysis.configurations import series_label, series_parts, topology_label
-from servemark.analysis.eligible import Doubt, eligibility, low_evals, same_run_and_configuration
+from servemark.analysis.costs import is_cost
+from servemark.analysis.eligible import (
+    EVAL,
+    Doubt,
+    eligibility,
+    low_evals,
+    same_run_and_configuration,
+    without_copies,
+)
 from servemark.analysis.front import Candidate, Front, front
 from servemark.analysis.front_findings import findings_of, notes_of
 from servemark.analysis.front_targets import target_view
@@ -30,19 +39,13 @@ from servemark.analysis.front_types import (
 )
 from servemark.analysis.measured import Measured
 from servemark.analysis.staircase import staircase
+from servemark.analysis.stretches import stretches
+from servemark.base.messages import text
 from servemark.metrics.address import Address, parse
-from servemark.metrics.registry import Better
 
 SHOWN = 5
 """Series drawn at first."""
-EXTRA = (
-    "gpus_deployed",
-    "ttft_s.p50",
-    "ttft_s.p90",
-    "tpot_s.p90",
-    "e2el_s.p50",
-    "output_tokens_per_s_per_gpu",
-)
+EXTRA = ("gpus_deployed", "ttft_s.p50", "ttft_s.p90")
 """Further columns of the table, where points have them."""
 
 SeriesKey = tuple[int, bool, tuple[str, ...]]
@@ -84,15 +87,18 @@ class Axes:
 
 def front_view(points: Sequence[Measured], options: FrontOptions, lang: str | None = None) -> FrontView:
     """The view. Raises ServemarkError (exit code 2) for an axis that is no metric or has no better way."""
-    official = {point.ref: point for point in points}
+    official = {point.ref: point for point in without_copies(points)}
     overlay = {p.ref: p for p in options.overlay if p.ref not in official}
     offered = [*official.values(), *overlay.values()]
-    x_default, y_default = default_axes(
-        [p for p in offered if p.identity.scenario.type != "eval"], options.read
-    )
+    speeds = [p for p in offered if p.identity.scenario.type != EVAL]
+    x_default, y_default = default_axes(speeds, reader(options.card))
     axes = Axes(axis(options.x) if options.x else x_default, axis(options.y) if options.y else y_default)
     placed, kinds = _placed(offered, axes, options)
-    return _assembled(_ordered(placed, axes), kinds, axes, options, lang)
+    view = _assembled(_ordered(placed, axes), kinds, axes, options, lang)
+    copies = len({point.ref for point in points}) - len(official)
+    if not copies:
+        return view
+    return replace(view, notes=(*view.notes, text("front.note.copies", lang, points=copies)))
 
 
 def _placed(
@@ -100,19 +106,19 @@ def _placed(
 ) -> tuple[list[Spot], list[Comparable]]:
     """Every point with its values, its group and its doubt; the groups, the one with the most points first."""
     doubts = eligibility(offered, options.evals)
+    read, lengths = reader(options.card), length_classes(offered)
     low: dict[object, Doubt] = {}
     for each in low_evals([*{p.ref: p for p in (*options.evals, *offered) if p.evals}.values()]):
         low.setdefault(same_run_and_configuration(each.point), each.doubt())
     found: list[tuple[Measured, Comparable, tuple[float | None, float | None], Doubt | None]] = []
     for point in offered:
-        readings = (options.read(point, axes.x), options.read(point, axes.y))
+        readings = (read(point, axes.x), read(point, axes.y))
         values = tuple(_finite(reading.value) for reading in readings)
         doubt = doubts[point.ref]
-        for reading, value in zip(readings, values, strict=True):
+        for address, reading, value in zip((axes.x, axes.y), readings, values, strict=True):
             if value is None and doubt is None:
-                reason = reading.reason or "metrics.absent.always"
-                doubt = Doubt(_ABSENT, (("metric", str(reading.address)),), reason)
-        found.append((point, comparable(point, readings), (values[0], values[1]), doubt))
+                doubt = Doubt(_ABSENT, (("metric", str(address)),), absent=reading)
+        found.append((point, comparable(point, readings, lengths), (values[0], values[1]), doubt))
     groups = _groups([(kind, doubt) for _, kind, _, doubt in found])
     spots = [
         Spot(p, groups[kind], *values, doubt, low.get(same_run_and_configuration(p)) if low else None)
@@ -171,14 +177,18 @@ class _Order:
 def _ordered(placed: Sequence[Spot], axes: Axes) -> _Order:
     held: Counter[SeriesKey] = Counter()
     counted: Counter[SeriesKey] = Counter()
+    wide: dict[SeriesKey, float] = defaultdict(float)
     by_group: dict[int, list[Spot]] = defaultdict(list)
     for spot in placed:
         counted[_key(spot)] += spot.counts
         if spot.counts:
             by_group[spot.group].append(spot)
     for some in by_group.values():
-        held.update(_key(some[int(candidate.id)]) for candidate in axes.front(enumerate(some)).on)
-    keys = sorted(counted, key=lambda k: (k[0], not k[1], -held[k], -counted[k], k[2]))
+        on = [some[int(candidate.id)] for candidate in axes.front(enumerate(some)).on]
+        held.update(_key(spot) for spot in on)
+        for key, low, high in stretches([(_key(s), s.x or 0.0) for s in on], axes.x.metric.better):
+            wide[key] += high - low
+    keys = sorted(counted, key=lambda k: (k[0], not k[1], -wide[k], -held[k], -counted[k], k[2]))
     place = {key: number for number, key in enumerate(keys)}
     rows = sorted(placed, key=lambda spot: _row_order(spot, place[_key(spot)]))
     return _Order(tuple(rows), tuple(keys), tuple(place[_key(spot)] for spot in rows))
@@ -229,10 +239,15 @@ def _assembled(
         target=None,
         findings=(),
         notes=(),
+        card=_edition(options, (axes.x, axes.y, *(parse(each.address) for each in more))),
     )
     view = replace(view, target=target_view(view, options.target, lang))
     points = [spot.point for spot in order.rows]
     return replace(view, findings=findings_of(view, lang), notes=notes_of(view, points, options, lang))
+
+
+def _edition(options: FrontOptions, addresses: Iterable[Address]) -> str | None:
+    return options.card.edition if options.card is not None and any(map(is_cost, addresses)) else None
 
 
 class _Texts:
@@ -312,7 +327,8 @@ def _series_views(order: _Order, axes: Axes, lang: str | None) -> tuple[SeriesVi
         members[order.series[row]].append((row, spot))
     parts = [series_parts(some[0][1].point) for some in members]
     drawn = [any(spot.doubt is None for _, spot in some) for some in members]
-    shown = _shown([key for key, some in zip(order.keys, drawn, strict=True) if some and key[0] == 0])
+    able = [key for key, some in zip(order.keys, drawn, strict=True) if some and key[0] == 0]
+    shown = sorted(able, key=lambda key: key[1])[:SHOWN]  # an overlay first: somebody asked for it
     found = []
     for key, some, each in zip(order.keys, members, parts, strict=True):
         group, official, _ = key
@@ -332,32 +348,18 @@ def _series_views(order: _Order, axes: Axes, lang: str | None) -> tuple[SeriesVi
     return tuple(found)
 
 
-def _shown(ordered: Sequence[SeriesKey]) -> set[SeriesKey]:
-    """At most `SHOWN` of the main group: unofficial ones, since somebody asked for them, then in the order given, but
-    hardware that no shown series has before another series of the same."""
-    chosen = [key for key in ordered if not key[1]][:SHOWN]
-    seen: set[str] = set()
-    later = []
-    for key in ordered:
-        if key[1] and key[2][0] not in seen and len(chosen) < SHOWN:
-            seen.add(key[2][0])
-            chosen.append(key)
-        elif key[1]:
-            later.append(key)
-    return {*chosen, *later[: SHOWN - len(chosen)]}
-
-
 def _columns(
     rows: Sequence[Spot], axes: Axes, options: FrontOptions, lang: str | None
 ) -> tuple[tuple[AxisInfo, ...], dict[str, tuple[float | None, ...]]]:
     """Further columns of the table: those asked for, else the usual ones that any point has."""
     asked = options.extra is not None
     names = options.extra if options.extra is not None else EXTRA
+    read = reader(options.card)
     infos, values = [], {}
     for address in dict.fromkeys(parse(name) for name in names):
         if address in (axes.x, axes.y):
             continue
-        column = tuple(_finite(options.read(spot.point, address).value) for spot in rows)
+        column = tuple(_finite(read(spot.point, address).value) for spot in rows)
         if asked or any(value is not None for value in column):
             infos.append(axis_info(address, lang))
             values[str(address)] = column
@@ -370,13 +372,3 @@ def _left_out(rows: Sequence[Spot], lang: str | None) -> tuple[LeftOut, ...]:
     return tuple(
         LeftOut(reason, count) for reason, count in sorted(counted.items(), key=lambda e: (-e[1], e[0]))
     )
-
-
-def is_varied(view: FrontView) -> tuple[bool, bool]:
-    """Whether the points differ in x and in y: an axis on which all are equal chooses nothing."""
-    return varies(row.x for row in view.rows), varies(row.y for row in view.rows)
-
-
-def better_of(info: AxisInfo) -> Better:
-    """The way of an axis."""
-    return Better(info.better)

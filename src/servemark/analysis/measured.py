@@ -77,6 +77,20 @@ def series_key(identity: PointIdentity) -> str:
     return content_hash(lasting.canonical(), ID_LENGTH)
 
 
+_SERIES: dict[str, str] = {}
+_SERIES_KEPT = 65_536
+
+
+def _series_of(point_key: str, identity: PointIdentity) -> str:
+    """`series_key`, remembered by the point key, which is over the whole identity: many runs have the same."""
+    known = _SERIES.get(point_key)
+    if known is None:
+        if len(_SERIES) >= _SERIES_KEPT:
+            _SERIES.clear()
+        known = _SERIES[point_key] = series_key(identity)
+    return known
+
+
 def of_stored(stored: StoredPoint, findings: Iterable[GateFinding] = ()) -> Measured:
     """A point of the store."""
     point = stored.point()
@@ -127,7 +141,7 @@ def _of(
         point_key=keys[0],
         line_key=keys[1],
         config_key=keys[2],
-        series_key=series_key(point.identity),
+        series_key=_series_of(keys[0], point.identity),
         identity=point.identity,
         scenario=scenario_name(point.identity),
         source=point.source,

@@ -162,9 +162,16 @@ def flatten(value: Mapping[str, object], prefix: str = "") -> dict[str, str]:
 
 
 def provenance(row: ResultRow) -> tuple[ProvenanceRow, ...]:
+    """What a row declares beside what was observed."""
+    return provenance_rows(row.declared, row.observed)
+
+
+def provenance_rows(
+    declares: Mapping[str, object], observes: Mapping[str, object]
+) -> tuple[ProvenanceRow, ...]:
     """Declared fields first, each beside the observed field of the same fact, then what was only observed."""
-    declared = flatten(row.declared)
-    observed = flatten({name: value for name, value in row.observed.items() if name != INTERNAL})
+    declared = flatten(declares)
+    observed = flatten({name: value for name, value in observes.items() if name != INTERNAL})
     rows, used = [], set()
     for field, said in declared.items():
         twin = PAIRS.get(field, field)

@@ -14,6 +14,10 @@ from typing import Literal
 
 from servemark.metrics.registry import Better
 
+WIDEST = 2.0
+"""Neighbours whose x are further apart than this factor say too little of what lies between: along a line throughput falls
+steeply and then slowly, and a straight line over a wide gap lies far above it."""
+
 State = Literal["reached", "not_reached", "nothing"]
 
 
@@ -56,7 +60,8 @@ class TargetRead:
 
 
 def target_read(points: Sequence[Placed], x_better: Better, y_better: Better, target: float) -> TargetRead:
-    """The read at `target` in x. Ties go to the point that is nearer to the target, then to the earlier row.
+    """The read at `target` in x. Ties go to the point that is nearer to the target, then to the earlier row. An estimate
+    that is no better than what was measured is none.
 
     By hand: (20, 900), (40, 700), (80, 300) of one line, both higher better, at 60: floor 300, estimate 500.
     """
@@ -71,6 +76,8 @@ def target_read(points: Sequence[Placed], x_better: Better, y_better: Better, ta
         return TargetRead("not_reached", target, nearest=near.index)
     best, x, y = max(reaching, key=lambda each: (y_sign * each[2], -abs(each[1] - target), -each[0].index))
     estimate = _best_estimate(points, target, y_sign)
+    if estimate is not None and y_sign * estimate.y <= y_sign * y:
+        estimate = None
     return TargetRead(
         "reached", target, best.index, x, y, estimate, None, len(reaching) == len(known) and x != target
     )
@@ -91,7 +98,8 @@ def _best_estimate(points: Sequence[Placed], target: float, y_sign: float) -> Es
 
 
 def between(one: Placed, other: Placed, target: float) -> Estimate | None:
-    """Linear in x between two neighbours; None where the target is not strictly between them or one may not count."""
+    """Linear in x between two neighbours; None where the target is not strictly between them, where they
+    are further apart than `WIDEST`, or where one may not count."""
     if not (one.eligible and other.eligible):
         return None
     if one.x is None or one.y is None or other.x is None or other.y is None:
@@ -100,7 +108,7 @@ def between(one: Placed, other: Placed, target: float) -> Estimate | None:
         one, other = other, one
     assert one.x is not None and one.y is not None  # noqa: S101 - asked above
     assert other.x is not None and other.y is not None  # noqa: S101
-    if not one.x < target < other.x:
+    if not one.x < target < other.x or not other.x <= WIDEST * one.x:
         return None
     share = (target - one.x) / (other.x - one.x)
     return Estimate(one.y + share * (other.y - one.y), one.index, other.index)

@@ -158,6 +158,8 @@ def read(row: Row, address: Address | str) -> Reading:
         return _ratio(row, chosen)
     if metric.kind is Kind.TASK:
         return _task_score(row, chosen)
+    if metric.kind is Kind.COST:
+        return Reading(chosen, None, f"metrics.absent.{metric.need.value}", (), "")
     field = f"{metric.field}.{chosen.statistic}" if chosen.statistic else metric.field
     value = field_value(row, field)
     if value is not None:

@@ -24,12 +24,14 @@ class Better(StrEnum):
 
 class Kind(StrEnum):
     """DISTRIBUTION: a stored summary of many values. SCALAR: one stored figure. TASK: one figure an accuracy
-    task. DERIVED: made from stored figures when read, never stored."""
+    task. DERIVED: made from stored figures when read, never stored. COST: made from a point's figures and a rate card
+    (`analysis.costs`), so that no row alone has it."""
 
     DISTRIBUTION = "distribution"
     SCALAR = "scalar"
     TASK = "task"
     DERIVED = "derived"
+    COST = "cost"
 
 
 class Unit(StrEnum):
@@ -48,6 +50,11 @@ class Unit(StrEnum):
     TOKENS_PER_S_PER_GPU = "tok/s/GPU"
     REQUESTS_PER_S = "req/s"
     REQUESTS_PER_S_PER_GPU = "req/s/GPU"
+    USD_PER_MILLION_TOKENS = "$/M tok"
+    USD_PER_USER_HOUR = "$/user-hour"
+    JOULES_PER_TOKEN = "J/tok"  # noqa: S105 - a unit
+    TOKENS_PER_S_PER_MW = "tok/s/MW"
+    USERS_PER_MW = "users/MW"
 
 
 class Denominator(StrEnum):
@@ -61,6 +68,8 @@ class Denominator(StrEnum):
     PROMPT_TOKENS = "prompt_tokens"
     ITEMS = "items"
     CHUNK = "chunk"
+    MEGAWATTS_PROVISIONED = "provisioned_mw"
+    USER_HOUR = "user_hour"
 
 
 class Need(StrEnum):
@@ -84,6 +93,7 @@ class Need(StrEnum):
     EVAL = "eval"
     CLIENT = "client"
     CLOSED_LOOP = "closed_loop"
+    RATE_CARD = "rate_card"
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,5 +328,34 @@ _CLIENT = (
     ),
 )
 
-METRICS: Mapping[str, Metric] = {metric.id: metric for metric in (*_RATES, *_LATENCIES, *_WORK, *_CLIENT)}
+
+def _cost(name: str, unit: Unit, better: Better, denominator: Denominator) -> Metric:
+    return Metric(name, unit, better, Kind.COST, Need.RATE_CARD, denominator)
+
+
+TOKEN_KINDS = ("total", "input", "output")
+"""Tokens that throughput and costs are stated of: prompt and output together, or one of them."""
+
+_COSTS = (
+    *(
+        _cost(f"usd_per_million_{kind}_tokens", Unit.USD_PER_MILLION_TOKENS, _LOW, Denominator.TOKEN)
+        for kind in TOKEN_KINDS
+    ),
+    _cost("usd_per_user_hour", Unit.USD_PER_USER_HOUR, _LOW, Denominator.USER_HOUR),
+    *(
+        _cost(f"provisioned_joules_per_{kind}_token", Unit.JOULES_PER_TOKEN, _LOW, Denominator.TOKEN)
+        for kind in TOKEN_KINDS
+    ),
+    *(
+        _cost(
+            f"{kind}_tokens_per_s_per_mw", Unit.TOKENS_PER_S_PER_MW, _HIGH, Denominator.MEGAWATTS_PROVISIONED
+        )
+        for kind in TOKEN_KINDS
+    ),
+    _cost("users_per_mw", Unit.USERS_PER_MW, _HIGH, Denominator.MEGAWATTS_PROVISIONED),
+)
+
+METRICS: Mapping[str, Metric] = {
+    metric.id: metric for metric in (*_RATES, *_LATENCIES, *_WORK, *_CLIENT, *_COSTS)
+}
 """All metrics by id, in the order in which lists and tables show them."""

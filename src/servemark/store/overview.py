@@ -105,13 +105,13 @@ class Held(NamedTuple):
         return identity_of(self.packed_config)
 
 
-def held_configurations(store: Store) -> list[Held]:
-    """Every configuration's latest line."""
+def held_configurations(store: Store, *, latest: bool = True) -> list[Held]:
+    """Every configuration's latest line, or all of its lines."""
     ask = """
         SELECT c.model, c.hardware, c.engine, c.precision, c.scenario, l.source, l.run, l.date, l.points, c.identity
-        FROM result_line l JOIN result_config c ON c.id = l.config_id WHERE l.latest = 1
+        FROM result_line l JOIN result_config c ON c.id = l.config_id WHERE l.latest >= ?
     """
-    return [Held._make(row) for row in store.query(ask, ())]
+    return [Held._make(row) for row in store.query(ask, (int(latest),))]
 
 
 def scenarios_of(store: Store, model: str) -> list[str]:

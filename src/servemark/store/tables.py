@@ -55,11 +55,12 @@ def csv_lines(points: Sequence[StoredPoint]) -> Iterator[str]:
     head: list[list[object]] = [list(names)]
     for row in itertools.chain(head, rows(points, names)):
         held = io.StringIO()
-        csv.writer(held, lineterminator="\n").writerow([_cell(each) for each in row])
+        csv.writer(held, lineterminator="\n").writerow([cell(each) for each in row])
         yield held.getvalue()
 
 
-def _cell(value: object) -> object:
+def cell(value: object) -> object:
+    """A cell of a CSV file: text that a spreadsheet would run as a formula gets an apostrophe in front."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 

@@ -1,0 +1,20 @@
+"""Every endpoint, one line a module."""
+
+from __future__ import annotations
+
+from servemark.web.api import facets, front, messages, metrics, openapi, overview, points, suites, sweeps
+from servemark.web.api.base import Route
+
+_DESCRIBED: tuple[Route, ...] = (
+    overview.ROUTE,
+    facets.ROUTE,
+    front.ROUTE,
+    front.CSV_ROUTE,
+    front.ROWS_ROUTE,
+    *points.ROUTES,
+    *sweeps.ROUTES,
+    *suites.ROUTES,
+    messages.ROUTE,
+    metrics.ROUTE,
+)
+ROUTES: tuple[Route, ...] = (*_DESCRIBED, openapi.route_over(_DESCRIBED))

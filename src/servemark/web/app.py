@@ -1,0 +1,185 @@
+"""The application: pages, their files and the JSON interface, behind one guard."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.routing import Route as Path
+from starlette.types import Receive, Scope, Send
+
+from servemark.base.messages import LANGUAGES
+from servemark.web.answer import Answers
+from servemark.web.api.base import PREFIX, Route, full_path
+from servemark.web.api.registry import ROUTES
+from servemark.web.guard import LOGIN, Guard, Rules, Sessions
+from servemark.web.login import log_in, login_page
+from servemark.web.problems import MEDIA, Problem, problem_body
+from servemark.web.reply_cache import Finished
+from servemark.web.site import Site
+from servemark.web.static_files import StaticFile, StaticFiles
+from servemark.web.uploads import Uploads
+
+PAGES = ("front", "compare", "history", "cost", "sweeps", "health", "changelog", "reliability", "metrics")
+_FOREVER = "public, max-age=31536000, immutable"
+_ASK_AGAIN = "no-cache"
+
+
+def language_of(headers: Mapping[str, str], default: str) -> str:
+    """The first language of Accept-Language that there are texts in."""
+    for part in headers.get("accept-language", "")[:200].split(","):
+        name = part.partition(";")[0].strip().lower()[:2]
+        if name in LANGUAGES:
+            return name
+    return default
+
+
+def respond(
+    request: Request, plain: Callable[[], bytes], packed: bytes | None, headers: dict[str, str]
+) -> Response:
+    """200 with the form that the client takes, or 304 when it has this very thing."""
+    asked = request.headers.get("if-none-match", "")
+    etag = headers.get("etag")
+    if etag and (asked.strip() == "*" or etag in [each.strip() for each in asked.split(",")]):
+        return Response(status_code=304, headers=headers)
+    if packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(packed, headers={**headers, "content-encoding": "gzip"})
+    return Response(plain(), headers=headers)
+
+
+def file_response(request: Request, found: StaticFile, *, forever: bool) -> Response:
+    """A file of the page."""
+    headers = {
+        "content-type": found.media,
+        "etag": found.etag,
+        "cache-control": _FOREVER if forever else _ASK_AGAIN,
+        "vary": "accept-encoding",
+    }
+    return respond(request, lambda: found.data, found.packed, headers)
+
+
+def finished_response(request: Request, done: Finished) -> Response:
+    """An answer of the interface."""
+    headers = {
+        "content-type": done.media,
+        "etag": done.etag,
+        "cache-control": f"private, {_ASK_AGAIN}",
+        "vary": "accept-encoding, accept-language",
+    }
+    if done.filename is not None:
+        headers["content-disposition"] = f'attachment; filename="{done.filename}"'
+    return respond(request, done.plain, done.data if done.packed else None, headers)
+
+
+def problem_response(problem: Problem, lang: str) -> Response:
+    """A refusal; never kept by a cache."""
+    headers = {**problem.headers, "cache-control": "no-store", "vary": "accept-language"}
+    return Response(problem_body(problem, lang), problem.status, headers, MEDIA)
+
+
+class Pages:
+    """What answers requests: one object a process."""
+
+    def __init__(self, site: Site, rules: Rules, lang: str) -> None:
+        self.site = site
+        sessions = Sessions(rules.token) if rules.token is not None else None
+        self.uploads = Uploads(site, site.overlays, self.language, sessions)
+        self.lang = lang
+        self.answers = Answers(site)
+        self.static = StaticFiles()
+
+    def language(self, request: Request) -> str:
+        """The language of a problem: what the query says, else the client's."""
+        said = request.query_params.get("lang", "")
+        return said if said in LANGUAGES else language_of(request.headers, self.lang)
+
+    async def shell(self, request: Request) -> Response:
+        """The page; which one, its own script reads from the address."""
+        self.static.refresh()
+        return file_response(request, self.static.shell, forever=False)
+
+    async def file(self, request: Request) -> Response:
+        """A file of the page."""
+        found = self.static.find(request.path_params["path"])
+        if found is None:
+            raise Problem(404, "serve.no_page")
+        return file_response(request, found[0], forever=found[1])
+
+    async def log_in(self, request: Request) -> Response:
+        """The login form was sent."""
+        return await log_in(request, self.uploads.sessions, self.language(request))
+
+    def endpoint(self, route: Route) -> BaseRoute:
+        """A route of the interface."""
+
+        async def answer(request: Request) -> Response:
+            lang = language_of(request.headers, self.lang)
+            done = await self.answers.get(route, request.scope["query_string"], request.path_params, lang)
+            return finished_response(request, done)
+
+        return Path(full_path(route), answer, methods=["GET"], name=route.path)
+
+    def routes(self) -> list[BaseRoute]:
+        """All of them."""
+        shells = [Path("/", self.shell), Path("/point/{ref}", self.shell)]
+        shells += [Path(f"/{name}", self.shell) for name in PAGES]
+        return [
+            *(self.endpoint(route) for route in ROUTES),
+            Path(f"{PREFIX}/overlays", self.uploads.add, methods=["POST"]),
+            Path(f"{PREFIX}/overlays/{{id}}", self.uploads.remove, methods=["DELETE"]),
+            Path(f"{PREFIX}/session", self.uploads.begin_session, methods=["POST"]),
+            Path(f"{PREFIX}/session", self.uploads.end_session, methods=["DELETE"]),
+            Path(LOGIN, self.log_in, methods=["POST"]),
+            *shells,
+            Path("/static/{path:path}", self.file, methods=["GET"]),
+        ]
+
+    async def refuse(self, request: Request, error: Exception) -> Response:
+        """A problem as an answer."""
+        if not isinstance(error, Problem):
+            status = getattr(error, "status_code", 500)
+            key = {404: "serve.no_page", 405: "serve.no_method"}.get(status, "serve.fault")
+            headers = dict(getattr(error, "headers", None) or {})
+            error = Problem(status, key, headers=headers)
+        path = request.url.path
+        if error.status == 401 and not path.startswith(PREFIX):
+            return login_page(
+                self.language(request), f"{path}?{request.url.query}" if request.url.query else path
+            )
+        return problem_response(error, self.language(request))
+
+
+class App:
+    """The guarded application, for a server or a test client."""
+
+    def __init__(self, site: Site, rules: Rules, lang: str = "en") -> None:
+        self.pages = Pages(site, rules, lang)
+        starlette = Starlette(
+            routes=self.pages.routes(),
+            lifespan=self._lifespan,
+            exception_handlers={Problem: self.pages.refuse, 404: self.pages.refuse, 405: self.pages.refuse},
+        )
+        starlette.router.redirect_slashes = False
+        self._guarded = Guard(starlette, rules, self.pages.refuse)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        await self._guarded(scope, receive, send)
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        del app
+        try:
+            yield
+        finally:
+            self.pages.answers.close()
+            self.pages.uploads.close()
+
+
+def create_app(site: Site, rules: Rules | None = None, lang: str = "en") -> App:
+    """The application over a site."""
+    return App(site, rules or Rules(), lang)

@@ -1,0 +1,16 @@
+"""What an answer hangs on."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Depends(StrEnum):
+    """What must change before an answer does."""
+
+    PROGRAM = "program"
+    STORE = "store"
+    SUITE = "suite"
+    SWEEPS = "sweeps"
+    NOTHING = "nothing"
+    """Made anew each time."""

@@ -1,0 +1,24 @@
+// Every page: its address, its words in the menu (`web.nav.NAME`), its module. A new page adds two lines here.
+// `menu`: "main" stands in the bar, "more" under More, null in neither. `/point` also takes `/point/REF`.
+
+import { title as frontTitle, render as frontRender } from "./pages/front.js";
+import { title as metricsTitle, render as metricsRender } from "./pages/metrics.js";
+import { title as pointTitle, render as pointRender } from "./pages/point.js";
+
+export const PAGES = [
+  { path: "/front", name: "front", menu: "main", title: frontTitle, render: frontRender },
+  { path: "/metrics", name: "metrics", menu: "more", title: metricsTitle, render: metricsRender },
+  { path: "/point", name: "point", menu: null, title: pointTitle, render: pointRender },
+];
+
+export const HOME = "/front";
+
+// The page of a path and what follows its name (`/point/REF` -> REF); null for no page.
+export function pageOf(path) {
+  const wanted = path === "/" && !PAGES.some((each) => each.path === "/") ? HOME : path;
+  for (const page of PAGES) {
+    if (wanted === page.path) return { page, rest: "" };
+    if (page.path !== "/" && wanted.startsWith(page.path + "/")) return { page, rest: wanted.slice(page.path.length + 1) };
+  }
+  return null;
+}

@@ -1,0 +1,81 @@
+"""Files of the page, in memory and compressed once; served under a name that changes with their content."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "static"
+TYPES: Mapping[str, str] = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".json": "application/json",
+    ".txt": "text/plain; charset=utf-8",
+}
+SHELL = "index.html"
+_PLAIN_SHELL = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>servemark</title></head>'
+    '<body><p><a href="/api/v1/openapi.json">/api/v1/openapi.json</a></p></body></html>'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """One file; `packed` is its gzip."""
+
+    data: bytes
+    packed: bytes
+    media: str
+    etag: str
+
+
+def _static(data: bytes, media: str) -> StaticFile:
+    etag = f'W/"{hashlib.sha256(data).hexdigest()[:24]}"'
+    return StaticFile(data, gzip.compress(data, 9, mtime=0), media, etag)
+
+
+class StaticFiles:
+    """All files below a folder by their path. Read when made, and again when one of them has changed: `refresh` looks, at
+    the cost of a stat a file."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self._folder = folder
+        self._seen: dict[str, tuple[int, int]] = {}
+        self.files: dict[str, StaticFile] = {}
+        self.shell = _static(_PLAIN_SHELL.encode(), TYPES[".html"])
+        self.version = ""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read what has changed."""
+        found = {}
+        for path in sorted(self._folder.rglob("*")):
+            if path.suffix in TYPES and path.is_file():
+                stat = path.stat()
+                found[path.relative_to(self._folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
+        if found == self._seen and self.version:
+            return
+        files = {
+            name: _static((self._folder / name).read_bytes(), TYPES[Path(name).suffix]) for name in found
+        }
+        self.version = hashlib.sha256("".join(each.etag for each in files.values()).encode()).hexdigest()[:12]
+        self.files, self._seen = files, found
+        if SHELL in files:
+            html = files[SHELL].data.replace(b'"/static/', f'"/static/{self.version}/'.encode())
+            self.shell = _static(html, TYPES[".html"])
+
+    def find(self, path: str) -> tuple[StaticFile, bool] | None:
+        """(a file, whether its address changes with it) by the path after `/static/`. A name that is not in the list is no
+        file: nothing is looked up on the disk."""
+        version, slash, rest = path.partition("/")
+        if slash and version == self.version and rest in self.files:
+            return self.files[rest], True
+        found = self.files.get(path)
+        return (found, False) if found is not None else None
