@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from servemark.analysis.axes import axis, default_axes
-from servemark.analysis.comparable import comparable
+from servemark.analysis.comparable import comparable, length_classes
 from servemark.analysis.compare_curves import (
     Axes,
     CurveTest,
@@ -84,7 +84,7 @@ def curves_of(
     """Every line that both sides have, then every front; at most MAX_CURVES. All means share one correction.
 
     Raises ServemarkError (exit code 2) for an axis of which neither way is better."""
-    usual = default_axes([*a, *b])
+    usual = default_axes([*a, *b], Measured.reading)
     x, y = axis(options.x) if options.x else usual[0], axis(options.y) if options.y else usual[1]
     how = _Drawing(x, y, Axes(x.metric.better, y.metric.better), noise, options.by, options.common, lang)
     tested: list[tuple[_Two, CurveTest | None]] = []
@@ -135,12 +135,13 @@ def _age(line: Sequence[Measured]) -> tuple[str, str]:
 def _fronts(a: Sequence[Measured], b: Sequence[Measured], how: _Drawing) -> list[_Two]:
     """Eligible points of either side that may stand on one front."""
     sides: list[dict[Hashable, list[Measured]]] = []
+    lengths = length_classes([*a, *b])
     for side in (a, b):
         doubts = eligibility(side)
         groups: dict[Hashable, list[Measured]] = defaultdict(list)
         for point in side:
             if doubts.get(point.ref) is None and _drawn(point, how):
-                group = comparable(point, (point.reading(how.x), point.reading(how.y)))
+                group = comparable(point, (point.reading(how.x), point.reading(how.y)), lengths)
                 groups[replace(group, model="") if "model" in how.by else group].append(point)
         sides.append(groups)
     return [

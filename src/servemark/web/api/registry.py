@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from servemark.web.api import facets, front, messages, metrics, openapi, overview, points, suites, sweeps
+from servemark.web.api import (
+    compare,
+    facets,
+    front,
+    messages,
+    metrics,
+    openapi,
+    overview,
+    points,
+    suites,
+    sweeps,
+)
 from servemark.web.api.base import Route
 
 _DESCRIBED: tuple[Route, ...] = (
@@ -11,6 +22,7 @@ _DESCRIBED: tuple[Route, ...] = (
     front.ROUTE,
     front.CSV_ROUTE,
     front.ROWS_ROUTE,
+    compare.ROUTE,
     *points.ROUTES,
     *sweeps.ROUTES,
     *suites.ROUTES,
