@@ -118,6 +118,11 @@ class NoiseModel:
     assumed_else: float = ASSUMED_ELSE
     _known: dict[Hashable, Noise | None] = field(default_factory=dict)
 
+    def pooled(self) -> NoiseModel:
+        """The same without what each configuration shows alone: one spread for all points of a source and scenario, which a
+        few repeats of many configurations give better than many of one."""
+        return replace(self, _own={}, _known={})
+
     def relative_sd(self, point: Measured, address: Address | str) -> Noise | None:
         """The spread of repeats of `point` in the figure `address`; None for figures that have none (counts, shares,
         scores, properties of the workload)."""
@@ -163,7 +168,7 @@ class NoiseModel:
         mine = {point.ref for side in sides for point in side}
         known = (
             point
-            for groups in self._own.values()
+            for groups in self._by_source.values()
             for group in groups
             for some in group.sets
             for point in some

@@ -29,8 +29,8 @@ from servemark.store.points import load_repeats
 
 MAX_GIT_BYTES = 64_000_000
 MAX_GIT_FILES = 2_000
-MAX_REPEATS = 8_000
-"""Newest points of the store that are asked for repeats."""
+REPEATS = (200, 8)
+"""Configurations of the store that the noise is worked out from, and newest measurements of each; as the server has it."""
 
 
 def side_of(argument: str, common: Sequence[str], home: Home, intake: Intake) -> Side:
@@ -55,7 +55,7 @@ def noise_of(home: Home, a: Side, b: Side) -> NoiseModel:
     others: list[Measured] = []
     if home.store.exists():
         with Store.open(home.store, read_only=True) as store:
-            others = [of_stored(each) for each in load_repeats(store, MAX_REPEATS)]
+            others = [of_stored(each) for each in load_repeats(store, *REPEATS)]
     return noise_model(others).apart(a.points, b.points)
 
 

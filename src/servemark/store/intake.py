@@ -96,13 +96,6 @@ def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
     return report
 
 
-def mapped_rows(intake: Intake, found: Found) -> tuple[str, Iterator[Mapped]]:
-    """The id of the importer that takes a file (empty where none does), and the rows that it makes of it, lazily; nothing
-    is kept. The rows raise ServemarkError for a file that is damaged."""
-    importer, rows = _rows(intake, _given(found, found.open, intake.hints, _Used(found.beside)))
-    return (importer.id if importer is not None else ""), rows
-
-
 def map_again(store: Store, intake: Intake) -> Iterator[FileReport]:
     """Map the kept bytes of every imported file with the present importers; one transaction a file.
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from servemark.web.api import (
     compare,
+    costs,
     facets,
     front,
+    history,
     messages,
     metrics,
     openapi,
     overview,
     points,
+    reliability,
     suites,
     sweeps,
 )
@@ -24,6 +27,9 @@ _DESCRIBED: tuple[Route, ...] = (
     front.ROWS_ROUTE,
     compare.ROUTE,
     *points.ROUTES,
+    *costs.ROUTES,
+    history.ROUTE,
+    reliability.ROUTE,
     *sweeps.ROUTES,
     *suites.ROUTES,
     messages.ROUTE,
