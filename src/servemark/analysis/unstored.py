@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,8 +11,7 @@ from servemark.base.errors import ServemarkError, input_error
 from servemark.results.point import Point
 from servemark.results.serialize import check_files, read_result
 from servemark.store.found_files import Found, Refused, damaged
-from servemark.store.intake import Intake, mapped_rows
-from servemark.store.raw_files import BLOCK
+from servemark.store.intake import Intake, Used, given_of, hash_of, rows_of
 from servemark.store.reasons import reason_text
 
 MAX_POINTS = 200_000
@@ -71,15 +69,12 @@ def _points(
     found: Found, intake: Intake, told: Unstored, room: int, lang: str | None
 ) -> list[tuple[str, Point]]:
     """(ref, point) of one file's rows; nothing where it is damaged half-way."""
-    digest = hashlib.sha256()
-    with found.open() as stream:
-        while block := stream.read(BLOCK):
-            digest.update(block)
+    sha256, _ = hash_of(found)
     if found.folder is not None:
         check_files(found.folder, read_result(found.folder, verify_files=False))
-    sha256 = digest.hexdigest()
     kept = []
-    for row in mapped_rows(intake, found)[1]:
+    given = given_of(found, found.open, intake.hints, Used(found.beside))
+    for row in rows_of(intake.importers, given, intake.format)[1]:
         if row.point is None:
             told.fault(found.name, reason_text(row.reason, row.reason_values, lang))
             continue
