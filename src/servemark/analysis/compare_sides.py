@@ -14,7 +14,7 @@ from servemark.base.errors import input_error
 
 Select = Callable[[Selection], Sequence[Measured]]
 """Points of a store by a selection."""
-NAMED = tuple(name for name in BY if name != "topology")
+NAMED = (*(name for name in BY if name != "topology"), "disaggregated")
 """Keys of a selection that name a field in which two sides may be meant to differ."""
 _DATE = re.compile(r"@(\d{4}-\d\d-\d\d)?(\.\.)?(\d{4}-\d\d-\d\d)?")
 

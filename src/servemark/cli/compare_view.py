@@ -201,7 +201,7 @@ def _plot(out: Console, curve: Curve, width: int) -> None:
         return
     xs, ys = [each.x for each in points], [each.y for each in points]
     _lines(out, curve_name(curve), width, "bold", "")
-    _lines(out, f"{curve.y_label} ({curve.y_unit})   ● A   ○ B", width, "dim", "")
+    _lines(out, f"{curve.y.label} ({curve.y.unit})   ● A   ○ B", width, "dim", "")
     for number, line in enumerate(lines):
         edge = (
             f"{max(ys):>8.4g}" if number == 0 else f"{min(ys):>8.4g}" if number == len(lines) - 1 else " " * 8
@@ -210,7 +210,7 @@ def _plot(out: Console, curve: Curve, width: int) -> None:
     inner = max(24, width - 12)
     low, high = f"{min(xs):.4g}", f"{max(xs):.4g}"
     out.print(Text(" " * 9 + "└" + "─" * inner, style="dim"), soft_wrap=True)
-    middle = f"{curve.x_label} ({curve.x_unit})"
+    middle = f"{curve.x.label} ({curve.x.unit})"
     gap = inner - len(low) - len(high)
     before = max(1, (gap - columns_of(middle)) // 2)
     after = max(1, gap - columns_of(middle) - before)
