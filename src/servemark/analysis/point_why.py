@@ -112,10 +112,17 @@ def short_name(name: str) -> str:
 
 
 def figure_why(
-    store: Store, raw: RawFiles, name: str, address: str, *, lang: str | None = None, runs: Path | None = None
+    store: Store,
+    raw: RawFiles,
+    name: str,
+    address: str,
+    *,
+    lang: str | None = None,
+    runs: Path | None = None,
+    records: bool = True,
 ) -> FigureWhy:
     """Where `address` of the point `name` comes from. `runs`: the folder of this home's runs. For a point of
-    ours its raw records give the lines behind the figure, and the figure is made again of them.
+    ours its raw records give the lines behind the figure, and the figure is made again of them, unless `records` is False.
 
     Raises ServemarkError (exit code 2) when there is no such point.
     """
@@ -124,7 +131,8 @@ def figure_why(
     assert source is not None  # noqa: S101 - a row's file is held by a foreign key
     point = one.point()
     found = find_figure(point, address)
-    evidence, check, substituted = _evidence(run_folder_of(source, one, runs), address, lang)
+    folder = run_folder_of(source, one, runs) if records else None
+    evidence, check, substituted = _evidence(folder, address, lang)
     state = raw.check(one.file)
     value = None if found.figure is None else found.figure.value
     return FigureWhy(

@@ -31,6 +31,8 @@ VERBS = {
     "runs": "servemark.cli.runs:runs",
     "show": "servemark.cli.show:show",
     "front": "servemark.cli.front:front",
+    "cost": "servemark.cli.cost:cost",
+    "compare": "servemark.cli.compare:compare",
     "report": "servemark.cli.report:report",
     "serve": "servemark.cli.serve:serve",
     "explain": "servemark.cli.explain:explain",

@@ -93,8 +93,8 @@ def _made(figures: Mapping[str, float], address: Address, gpus: int | None) -> F
         reason = UNSTATED
     if name.endswith(PER_GPU):
         total = _whole(figures, name.removesuffix(PER_GPU))
-        if total is None:
-            return FigureReading(address, None, reason)
+        if total is None:  # with the GPUs known, it is the rate that nobody recorded
+            return FigureReading(address, None, "metrics.absent.always" if gpus else reason)
         if not gpus:
             return FigureReading(address, None, "metrics.absent.gpus")
         value, parts, formula = total

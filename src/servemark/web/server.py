@@ -58,14 +58,14 @@ def _refused(key: str, address: Address, error: Exception) -> ServemarkError:
     return ServemarkError(key, Layer.INPUT, exit_code=2, host=address.host, port=address.port, reason=reason)
 
 
-def run_server(app: App, sock: socket.socket) -> None:
-    """Serve until SIGINT or SIGTERM; requests under way get `GRACE_S` seconds."""
-    config = uvicorn.Config(
+def settings(app: App) -> uvicorn.Config:
+    """How uvicorn serves the application. A proxy on this machine is believed about who asked it."""
+    return uvicorn.Config(
         app,
         http=GuardedProtocol,
         ws="none",
         log_config=None,
-        log_level="warning",
+        log_level="error",
         access_log=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
@@ -74,4 +74,8 @@ def run_server(app: App, sock: socket.socket) -> None:
         forwarded_allow_ips="127.0.0.1,::1",
         lifespan="on",
     )
-    uvicorn.Server(config).run(sockets=[sock])
+
+
+def run_server(app: App, sock: socket.socket) -> None:
+    """Serve until SIGINT or SIGTERM; requests under way get `GRACE_S` seconds."""
+    uvicorn.Server(settings(app)).run(sockets=[sock])

@@ -31,8 +31,8 @@ from servemark.web.problems import Problem
 
 KEPT_POINTS = 60_000
 """Decoded points that are kept for the next question about the same selection; about 3 KB each."""
-REPEATS = 8_000
-"""Points of repeats that the noise is worked out from; older ones are left out."""
+REPEATS = (200, 8)
+"""Configurations that the noise is worked out from, and newest measurements of each."""
 LOOK_S = 3.0
 SWEEPS_S = 10.0
 _Stat = tuple[int, int, int]
@@ -200,13 +200,13 @@ class Site:
         return [self.suite] if self.suite is not None else list(shipped_suites().values())
 
     def noise(self) -> NoiseModel:
-        """What repeats in the whole store show, of the newest `REPEATS` points."""
+        """What repeats in the whole store show, by source and kind of scenario."""
         version = self.store_version()
         with self._noise_lock:
             held = self._noise
             if held is None or held[0] != version:
-                points = [of_stored(each) for each in load_repeats(self.store(), REPEATS)]
-                held = self._noise = (version, noise_model(points))
+                points = [of_stored(each) for each in load_repeats(self.store(), *REPEATS)]
+                held = self._noise = (version, noise_model(points).pooled())
         return held[1]
 
     def secrets(self) -> Sequence[str]:

@@ -41,9 +41,7 @@ export async function get(path, params, signal) {
 }
 
 export async function send(method, path, body = null, headers = {}) {
-  const token = sessionStorage.getItem("servemark.token");
-  const more = token ? { Authorization: "Bearer " + token } : {};
-  return answered(() => fetch(path + "?lang=" + lang(), { method, body, headers: { "X-Servemark": "1", ...more, ...headers } }));
+  return answered(() => fetch(path + "?lang=" + lang(), { method, body, headers: { "X-Servemark": "1", ...headers } }));
 }
 
 async function answered(ask) {

@@ -16,7 +16,7 @@
 //     target, targetLabel, marks: [{ x, y, kind: "floor"|"estimate" }]       a line across at x = target, and what was read
 //     name(i), tip(i) -> [node…], href(i), tag(i)  words for a point: for readers aloud, tooltip, address, short label
 //   }
-// Also: swatch(i) the series' sign as a small svg; ticks(low, high, count, log); style(i) -> { colour, shape, dash }.
+// Also: swatch(i, official, small) the series' sign as a small svg, without its dash where `small`; ticks(low, high, count, log); style(i) -> { colour, shape, dash }.
 // Keys: Tab enters, left and right along a line, up and down between lines, Home and End, Enter opens, Escape hides.
 
 import { el, fill, svg } from "./dom.js";
@@ -27,6 +27,7 @@ const SHAPES = [
   "M0 5.8L5.4 -4.2H-5.4Z", "M-6 0L-3 -5.2H3L6 0L3 5.2H-3Z", "M-2 -6h4v4h4v4h-4v4h-4v-4h-4v-4h4Z", "M0 -6L1.8 -1.8L6 0L1.8 1.8L0 6L-1.8 1.8L-6 0L-1.8 -1.8Z",
 ];
 const DASHES = ["", "7 4", "2 3", "10 3 2 3", "4 2", "12 4", "1 4", "8 3 1 3 1 3"];
+const DENSE = 150; // points from which on the rest steps back
 const REACH = 26; // px around a point in which the pointer finds it
 
 export function style(i) {
@@ -34,8 +35,9 @@ export function style(i) {
   return { colour: "var(--s" + (i % 8) + ")", shape: SHAPES[(i + lap * 3) % 8], dash: DASHES[(i + lap) % 8] };
 }
 
-export function swatch(i, official = true) {
+export function swatch(i, official = true, small = false) {
   const { colour, shape, dash } = style(i);
+  if (small) return svg("svg", { class: "swatch", width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true", vars: { "--c": colour } }, svg("path", { d: shape, class: official ? "dot on" : "dot on unofficial" }));
   return svg("svg", { class: "swatch", width: 30, height: 14, viewBox: "-15 -7 30 14", "aria-hidden": "true", vars: { "--c": colour } },
     svg("path", { d: "M-15 0H15", class: "step", "stroke-dasharray": dash }),
     svg("path", { d: shape, class: official ? "dot on" : "dot on unofficial" }));
@@ -74,7 +76,7 @@ function scale(values, log, from, to) {
     return { low, high, log, at };
   }
   const room = (high - low || Math.abs(high) || 1) * 0.06;
-  low = low >= 0 && low < (high || 1) * 0.5 ? 0 : low - room;
+  low = low >= 0 && (low < (high || 1) * 0.5 || low === high) ? 0 : low - room;
   high += room;
   return { low, high, log, at: (v) => from + ((v - low) / (high - low)) * (to - from) };
 }
@@ -106,11 +108,18 @@ export function chart(host, { t }) {
 
   function paint() {
     const width = Math.max(280, host.clientWidth);
-    const height = Math.round(Math.max(320, Math.min(480, width * 0.56)));
-    const known = visible(data);
-    const inside = known.filter((i) => (!data.x.log || data.points.x[i] > 0) && (!data.y.log || data.points.y[i] > 0));
+    const height = Math.round(Math.max(330, Math.min(500, width * 0.62)));
+    const measured = visible(data);
+    const inside = measured.filter((i) => (!data.x.log || data.points.x[i] > 0) && (!data.y.log || data.points.y[i] > 0));
     const xs = inside.map((i) => data.points.x[i]);
     const ys = inside.map((i) => data.points.y[i]);
+    if (inside.length <= DENSE) {
+      for (const [values, name] of [[xs, "x"], [ys, "y"]]) {
+        for (const side of [name + "_low", name + "_high"]) {
+          for (const i of inside) if (data.points[side] && known(data.points[side][i]) && (!data[name].log || data.points[side][i] > 0)) values.push(data.points[side][i]);
+        }
+      }
+    }
     for (const [x, y] of data.front || []) {
       if ((data.x.log && !(x > 0)) || (data.y.log && !(y > 0))) continue;
       xs.push(x); // the whole front stays in sight, whoever holds it
@@ -127,10 +136,12 @@ export function chart(host, { t }) {
     node.setAttribute("height", height);
     node.setAttribute("aria-label", data.label);
     probe = svg("g", { class: "probe", "aria-hidden": "true" });
+    const dense = inside.length > DENSE;
+    node.classList.toggle("dense", dense);
     const dots = points(inside);
-    fill(node, ground(marks), attained(), connectors(inside), bands(inside), steps(), target(), dots, tags(), probe);
+    fill(node, ground(marks), attained(), connectors(inside), bands(dense ? inside.filter((i) => rank(i) > 0) : inside), steps(), target(), dots, tags(), probe);
     hide();
-    return { drawn: inside.length, outside: known.length - inside.length };
+    return { drawn: inside.length, outside: measured.length - inside.length };
   }
 
   function ground(marks) {
@@ -220,7 +231,7 @@ export function chart(host, { t }) {
     const rightHalf = x > (box.left + box.right) / 2;
     return svg("g", { class: "target", "aria-hidden": "true" },
       svg("path", { d: "M" + x + " " + box.top + "V" + box.bottom }),
-      svg("text", { x: rightHalf ? x - 6 : x + 6, y: box.bottom - 8, "text-anchor": rightHalf ? "end" : "start" }, data.targetLabel),
+      svg("text", { x: rightHalf ? x - 6 : x + 6, y: box.top + 9, "text-anchor": rightHalf ? "end" : "start" }, data.targetLabel),
       (data.marks || []).map((mark) => svg("circle", { class: "read " + mark.kind, cx: r(scales.x.at(mark.x)), cy: r(scales.y.at(mark.y)), r: mark.kind === "floor" ? 10 : 5 })));
   }
 
@@ -233,7 +244,7 @@ export function chart(host, { t }) {
       const s = data.lines[data.points.line[i]].series;
       const { colour, shape } = style(s);
       const [px, py] = [r(scales.x.at(data.points.x[i])), r(scales.y.at(data.points.y[i]))];
-      const small = rank(i) === 0 ? " scale(.72)" : "";
+      const small = rank(i) === 0 ? (inside.length > DENSE ? " scale(.5)" : " scale(.72)") : "";
       const mark = svg("path", { d: shape, class: "dot " + data.points.state[i] + (data.points.official[i] === false ? " unofficial" : ""), transform: "translate(" + px + " " + py + ")" + small, vars: { "--c": colour } });
       const link = svg("a", { href: data.href(i), tabindex: "-1", "aria-label": data.name(i), "data-i": i }, mark);
       group.append(link);
@@ -259,15 +270,19 @@ export function chart(host, { t }) {
   // Short names beside points of the front, where there is room for them.
   function tags() {
     const taken = seen.map(({ px, py }) => [px - 6, py - 6, px + 6, py + 6]);
+    const most = box.width < 520 ? 12 : 26;
+    const said = new Map();
     const group = svg("g", { class: "tags", "aria-hidden": "true" });
     for (const { i, px, py } of [...seen].filter((each) => rank(each.i) === 2).sort((a, b) => a.px - b.px).slice(0, 60)) {
-      const text = clip(data.tag(i), 22);
+      const text = clip(data.tag(i), most);
+      if ((said.get(text) || -Infinity) > px - 110) continue; // the same word again, close by
       const wide = textWidth(text) * 0.92;
       for (const [dx, dy] of [[9, -8], [9, 15], [-9 - wide, -8], [-9 - wide, 15]]) {
         const area = [px + dx, py + dy - 10, px + dx + wide, py + dy + 2];
         if (area[0] < box.left + 2 || area[2] > box.right || area[1] < box.top + 14 || area[3] > box.bottom - 2) continue;
         if (taken.some((each) => area[0] < each[2] && area[2] > each[0] && area[1] < each[3] && area[3] > each[1])) continue;
         taken.push(area);
+        said.set(text, px);
         group.append(svg("text", { x: r(px + dx), y: r(py + dy) }, text));
         break;
       }

@@ -6,16 +6,35 @@
 //   save(name, type, text)    hands text or a Blob to the browser as a file
 //   copy(text)                to the clipboard; resolves to true when it worked
 
-import { el } from "./dom.js";
+import { send } from "./api.js";
+import { el, fill } from "./dom.js";
 import { t } from "./i18n.js";
 
 export function trouble(error, again) {
   const known = error && error.title;
+  if (error && error.status === 401) return door(again);
+  if (!known) console.error(error);
   return el("section", { class: "notice bad", role: "alert" },
     el("h2", {}, known ? error.title : t("web.problem.page")),
     el("p", {}, known ? error.detail : String(error && error.message)),
     el("p", {}, known ? error.next : t("web.problem.page.next")),
     again ? el("p", {}, el("button", { type: "button", onclick: again }, t("web.again"))) : null);
+}
+
+// A server that others can reach asks for its token once; the browser then holds a cookie that no script can read.
+function door(again) {
+  const input = el("input", { type: "password", autocomplete: "off", required: true, id: "token" });
+  const said = el("p", { role: "alert" });
+  const enter = async (event) => {
+    event.preventDefault();
+    try {
+      await send("POST", "/api/v1/session", null, { Authorization: "Bearer " + input.value.trim() });
+      again();
+    } catch (error) {
+      fill(said, error.detail || error.title);
+    }
+  };
+  return el("form", { class: "notice info door", onsubmit: enter }, el("h2", {}, t("web.door")), el("p", {}, t("web.door.next")), el("p", {}, el("label", { for: "token" }, t("web.door.token")), " ", input, " ", el("button", {}, t("web.door.enter"))), said);
 }
 
 export function empty(text, next) {

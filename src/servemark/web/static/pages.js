@@ -3,10 +3,12 @@
 
 import { title as frontTitle, render as frontRender } from "./pages/front.js";
 import { title as metricsTitle, render as metricsRender } from "./pages/metrics.js";
+import { title as pointTitle, render as pointRender } from "./pages/point.js";
 
 export const PAGES = [
   { path: "/front", name: "front", menu: "main", title: frontTitle, render: frontRender },
   { path: "/metrics", name: "metrics", menu: "more", title: metricsTitle, render: metricsRender },
+  { path: "/point", name: "point", menu: null, title: pointTitle, render: pointRender },
 ];
 
 export const HOME = "/front";

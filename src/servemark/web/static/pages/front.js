@@ -9,7 +9,7 @@ import { scenarioName } from "../names.js";
 import { copy, empty, notice, save, trouble } from "../notices.js";
 import { dropZone } from "../overlay.js";
 import { picture } from "../png.js";
-import { query } from "../state.js";
+import { query, report } from "../state.js";
 import { table, toCsv } from "../table.js";
 
 // What of the address is the page's own and no part of the question to the server.
@@ -129,6 +129,7 @@ function paint(ctx, state) {
   const drawn = view.series.map((each, i) => ({ ...each, shown: shown.has(i) }));
   fill(parts.trouble);
   parts.node.classList.remove("bare");
+  parts.node.classList.toggle("void", !view.columns.x.length);
   parts.heading.textContent = headline(ctx, facets);
   ctx.heading(headline(ctx, facets));
   parts.lead.textContent = view.findings[0] || "";
@@ -136,7 +137,7 @@ function paint(ctx, state) {
   fill(parts.findings, rest.length ? [el("h2", { class: "sr" }, t("web.front.findings")), el("ul", {}, rest.map((text) => el("li", {}, text)))] : null);
   fill(parts.banner, ctx.params.get("overlay") ? banner(ctx, state) : null);
   if (!keepsFocus(parts.picks)) fill(parts.picks, picks(ctx, state));
-  if (!keepsFocus(parts.filters)) fill(parts.filters, filters(ctx, facets, state.set));
+  if (!keepsFocus(parts.filters)) fill(parts.filters, ctx.report ? null : filters(ctx, facets, state.set));
   axes(ctx, state);
   const data = chartData(ctx, view, drawn, how, only !== "front");
   const counts = state.plot.draw(data);
@@ -144,7 +145,7 @@ function paint(ctx, state) {
   fill(parts.read, reading(ctx, view, how));
   if (!keepsFocus(parts.legend)) legend(ctx, state, how, drawn, shown);
   else refreshLegend(parts.legend, shown);
-  if (!keepsFocus(parts.target)) fill(parts.target, targetPick(ctx, state, how));
+  if (!keepsFocus(parts.target)) fill(parts.target, ctx.report ? null : targetPick(ctx, state, how));
   if (!keepsFocus(parts.options)) fill(parts.options, viewOptions(ctx, state));
   rows(ctx, state, how, shown);
   tools(ctx, state, how);
@@ -185,6 +186,7 @@ function picks(ctx, state) {
 }
 
 function withAny(t, name, options, chosen) {
+  if (report && chosen) return options; // a report holds its selection and no more
   const known = !chosen || options.some(([id]) => id === chosen);
   return [["", t("web.any." + name)], ...(known ? [] : [[chosen, chosen]]), ...options];
 }
@@ -226,7 +228,7 @@ function legend(ctx, state, how, drawn, shown) {
     return read && known(read.floor) ? how.y.number(view.columns.y[read.floor]) : "—";
   };
   const key = (series, i) => el("li", {}, el("button", { type: "button", class: "key", "aria-pressed": String(series.shown), "data-i": i, onclick: () => toggle(latest(ctx), state, shownSeries(latest(ctx), view), i) },
-    swatch(i, series.official !== false), el("span", { class: "key-name" }, series.label), el("span", { class: "key-value" }, value(i))));
+    swatch(i, series.official !== false), el("span", { class: "key-name", title: series.label.length > 60 ? series.label : null }, series.label), el("span", { class: "key-value" }, value(i))));
   const all = drawn.map((series, i) => [series, i]);
   const mine = all.filter(([, i]) => shown.has(i));
   const others = all.filter(([, i]) => !shown.has(i));
@@ -382,7 +384,7 @@ function columnsOf(ctx, view, how) {
   const line = (i) => view.lines[c.line[i]];
   const figure = (info, shown, values, lows, highs, key) => ({ key, label: shown.unit ? info.label + " (" + shown.unit + ")" : info.label, csv: info.address + (info.unit ? " (" + info.unit + ")" : ""), title: info.definition, number: true, value: (i) => values[i], cell: (i) => [shown.number(values[i]), lows && known(lows[i]) ? el("small", {}, " " + shown.number(lows[i]) + "–" + shown.number(highs[i])) : null] });
   return [
-    { key: "series", label: t("web.column.series"), value: (i) => view.series[line(i).series].label, cell: (i) => el("a", { class: "row-name", href: pointHref(ctx, c.ref[i]) }, swatch(line(i).series, c.official[i] !== false), el("span", {}, view.series[line(i).series].label)) },
+    { key: "series", label: t("web.column.series"), value: (i) => view.series[line(i).series].label, cell: (i) => el("a", { class: "row-name", href: pointHref(ctx, c.ref[i]) }, swatch(line(i).series, c.official[i] !== false, true), el("span", {}, view.series[line(i).series].label)) },
     { key: "line", label: t("web.column.topology"), value: (i) => line(i).label },
     { key: "concurrency", label: t("web.column.concurrency"), number: true, value: (i) => c.concurrency[i], cell: (i) => (c.concurrency[i] === null ? t("web.load.open") : String(c.concurrency[i])) },
     figure(view.x, how.x, c.x, c.x_low, c.x_high, "x"),
@@ -400,7 +402,7 @@ function rows(ctx, state, how, shown) {
   const c = view.columns;
   const mine = [...c.x.keys()].filter((i) => shown.has(view.lines[c.line[i]].series));
   if (!mine.length) {
-    fill(parts.table, empty(t("web.front.none"), t("web.front.none.next")));
+    fill(parts.table, c.x.length ? empty(t("web.front.off"), t("web.front.off.next")) : empty(t("web.front.none"), t("web.front.none.next")));
     return;
   }
   const first = ["on", "beyond", "dominated", "excluded", "absent"];
