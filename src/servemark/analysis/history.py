@@ -189,7 +189,7 @@ def history_of(
     asked = replace(chosen if series else beginning(store, chosen), latest=False)
     points = with_gates(store, [p for p in select(store, asked) if p.series_key.startswith(series or "")])
     evals = accuracy_results(store, points)
-    return history(points, address, evals=evals, changelog=changelog, recipes=recipes, limit=limit, lang=lang)
+    return history(points, address, evals=evals, changelog=changelog, card=card, limit=limit, lang=lang)
 
 
 def _view(address: Address, found: Sequence[SeriesHistory], left_out: int, lang: str | None) -> HistoryView:

@@ -12,5 +12,6 @@ class Depends(StrEnum):
     STORE = "store"
     SUITE = "suite"
     SWEEPS = "sweeps"
+    STORE_AND_SUITE = "store and suite"
     NOTHING = "nothing"
     """Made anew each time."""

@@ -138,12 +138,17 @@ class Site:
         self._suite_seen = (time.monotonic(), digest.hexdigest())
         return self._suite_seen[1]
 
+    def store_and_suite_version(self) -> str:
+        """Changes with either."""
+        return f"{self.store_version()}/{self.suite_version()}"
+
     def version(self, depends: Depends) -> str:
         """What an answer hangs on, as text."""
         said = {
             Depends.STORE: self.store_version,
             Depends.SUITE: self.suite_version,
             Depends.SWEEPS: self.sweeps_version,
+            Depends.STORE_AND_SUITE: self.store_and_suite_version,
         }.get(depends)
         return f"{self.program}/{said() if said is not None else ''}"
 

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from servemark.web.api import facets, front, messages, metrics, openapi, overview, points, suites, sweeps
+from servemark.web.api import (
+    costs,
+    facets,
+    front,
+    history,
+    messages,
+    metrics,
+    openapi,
+    overview,
+    points,
+    reliability,
+    suites,
+    sweeps,
+)
 from servemark.web.api.base import Route
 
 _DESCRIBED: tuple[Route, ...] = (
@@ -12,6 +25,9 @@ _DESCRIBED: tuple[Route, ...] = (
     front.CSV_ROUTE,
     front.ROWS_ROUTE,
     *points.ROUTES,
+    *costs.ROUTES,
+    history.ROUTE,
+    reliability.ROUTE,
     *sweeps.ROUTES,
     *suites.ROUTES,
     messages.ROUTE,
