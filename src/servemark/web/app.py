@@ -203,6 +203,7 @@ class App:
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         del app
+        self.pages.answers.prepare()
         try:
             yield
         finally:

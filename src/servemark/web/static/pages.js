@@ -6,10 +6,12 @@ import { title as costTitle, render as costRender } from "./pages/cost.js";
 import { title as frontTitle, render as frontRender } from "./pages/front.js";
 import { title as historyTitle, render as historyRender } from "./pages/history.js";
 import { title as metricsTitle, render as metricsRender } from "./pages/metrics.js";
+import { title as overviewTitle, render as overviewRender } from "./pages/overview.js";
 import { title as pointTitle, render as pointRender } from "./pages/point.js";
 import { title as reliabilityTitle, render as reliabilityRender } from "./pages/reliability.js";
 
 export const PAGES = [
+  { path: "/overview", name: "overview", menu: "main", title: overviewTitle, render: overviewRender },
   { path: "/front", name: "front", menu: "main", title: frontTitle, render: frontRender },
   { path: "/compare", name: "compare", menu: "main", title: compareTitle, render: compareRender },
   { path: "/history", name: "history", menu: "main", title: historyTitle, render: historyRender },
