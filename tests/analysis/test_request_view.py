@@ -61,7 +61,7 @@ def test_a_huge_run_is_thinned_and_says_so(folder: Path, monkeypatch: pytest.Mon
     assert 10 <= len(shown.lanes.start) <= 13 and shown.lanes.total == whole
     assert str(whole) in shown.lanes.note and str(len(shown.lanes.start)) in shown.lanes.note
     gaps = next(each for each in shown.histograms if each.metric == "chunk_gap_s")
-    assert gaps.n > 50 and "th of" in gaps.note and sum(gaps.counts) < 50
+    assert gaps.n > 50 and "one in" in gaps.note and sum(gaps.counts) < 50
     monkeypatch.setattr(module, "MAX_REQUESTS", 5)
     assert "5" in request_view(folder, "en").notes[0]
 

@@ -5,7 +5,7 @@ time, failed requests, logs, accuracy samples. Bounded whatever the run's size; 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,18 +30,21 @@ from servemark.base.errors import ServemarkError, input_error
 from servemark.base.messages import text
 from servemark.base.printable import one_line, printable
 from servemark.metrics.registry import METRICS
+from servemark.metrics.request import chunk_gaps_s
 from servemark.replay.record import RequestRecord
 from servemark.replay.records_io import has_torn_tail, read_records
 from servemark.results.measures import VALUES
 from servemark.results.row import ResultRow
 from servemark.results.serialize import EVALS_NAME, REQUESTS_NAME, RESULT_NAME, read_result, row_to_json
+from servemark.results.tally import to_microseconds
 
 HISTOGRAMS = ("ttft_s", "tpot_s", "chunk_gap_s", "e2el_s", "input_tokens", "output_tokens")
+GAPS = "chunk_gap_s"
 LOG_RANGE = 10.0
 """A histogram is logarithmic when its p99 is this many times its median."""
 MAX_REQUESTS = 300_000
 """Requests that are read; about 100 MB of memory."""
-MAX_VALUES = 400_000
+MAX_VALUES = 200_000
 """Values that a histogram is made of; more are thinned out evenly."""
 MAX_BARS = 1500
 """Requests that are drawn."""
@@ -57,13 +60,13 @@ class _Values:
     stride: int = 1
     seen: int = 0
 
-    def take(self, value: float) -> None:
-        if self.seen % self.stride == 0:
-            self.kept.append(value)
-            if len(self.kept) >= MAX_VALUES:
-                self.kept = self.kept[::2]
-                self.stride *= 2
-        self.seen += 1
+    def extend(self, values: Sequence[float]) -> None:
+        """Take the values of one request, in their order."""
+        self.kept.extend(values if self.stride == 1 else values[-self.seen % self.stride :: self.stride])
+        self.seen += len(values)
+        while len(self.kept) >= MAX_VALUES:
+            self.kept = self.kept[::2]
+            self.stride *= 2
 
 
 @dataclass(slots=True)
@@ -128,8 +131,7 @@ def _records(path: Path, found: _Read, lang: str | None) -> Iterator[tuple[int, 
 def _take(found: _Read, line: int, record: RequestRecord, row: ResultRow) -> None:
     if record.outcome == "ok":
         for name, values in found.values.items():
-            for value in VALUES[name](record):
-                values.take(float(value))
+            values.extend(chunk_gaps_s(record) if name == GAPS else VALUES[name](record))
     else:
         found.failed_total += 1
         if len(found.failed) < MAX_FAILED:
@@ -142,6 +144,8 @@ def _take(found: _Read, line: int, record: RequestRecord, row: ResultRow) -> Non
 
 def _histograms(found: _Read, lang: str | None) -> Iterator[HistogramView]:
     for name, values in found.values.items():
+        if name == GAPS:  # whole microseconds as everywhere, for those alone that are counted
+            values.kept = array("d", map(to_microseconds, values.kept))
         made = histogram(name, METRICS[name].unit.value, values.kept)
         if made is not None and made.p50 and made.p99 and made.p99 > LOG_RANGE * made.p50:
             made = histogram(name, METRICS[name].unit.value, values.kept, log=True)

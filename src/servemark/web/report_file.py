@@ -171,10 +171,10 @@ class _Composer:
             self._whys(raw, ref)
         for x, y in PAIRS[1:]:
             self._pair(groups, x, y)
-        others = [ref for ref, on in ordered if not on and self._page(raw, ref, here)]
-        for ref in others:
-            self._whys(raw, ref)
-        inside += others
+        for ref in (ref for ref, on in ordered if not on):
+            if self._page(raw, ref, here):
+                inside.append(ref)
+                self._whys(raw, ref, all_figures=False)
         self.pages = len(inside)
         self._finish(groups, counts, whole)
         return Written(self._file(groups, whole), len(self.points), self.pages, len(self.pairs))
@@ -243,8 +243,9 @@ class _Composer:
         except ServemarkError:
             return  # damaged records: the point's page says what it can without them
 
-    def _whys(self, raw: RawFiles, ref: str) -> None:
-        """Where its figures come from, as far as there is room; the lines of raw records behind the headline alone."""
+    def _whys(self, raw: RawFiles, ref: str, *, all_figures: bool = True) -> None:
+        """Where its figures come from, or those of its headline, as far as there is room; the lines of raw records behind
+        the headline alone."""
         body = msgspec.json.decode(self.room.data[f"{PREFIX}/points/{ref}"])
         headline = {each["id"] for each in body["headline"]}
         figures = [
@@ -254,7 +255,7 @@ class _Composer:
             for figure in metric["figures"]
         ]
         figures.sort(key=lambda address: address not in headline)
-        for address in figures:
+        for address in figures if all_figures else sorted(headline & set(figures)):
             runs = self.ctx.home.runs if address in headline else None
             why = figure_why(
                 self.ctx.store, raw, ref, address, lang=self.lang, runs=runs, records=address in headline
