@@ -19,7 +19,11 @@ STATIC = Path(servemark.web.__file__).parent / "static"
 MESSAGES = Path(servemark.web.__file__).parents[1] / "base" / "messages"
 FIRST_LOAD = 60 * 1024
 R1 = {"model": "deepseek-r1", "scenario": "fixed-seq-len:1024/1024", "precision": "fp8"}
-PAGES = {"front": ("/front", ".dots a"), "metrics": ("/metrics", ".metric")}
+PAGES = {
+    "overview": ("/overview", ".starts a"),
+    "front": ("/front", ".dots a"),
+    "metrics": ("/metrics", ".metric"),
+}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -5,6 +5,7 @@ import { empty } from "../notices.js";
 import { table } from "../table.js";
 
 const FEW = 6;
+const SOME = 10;
 
 export function title(t) {
   return t("web.nav.overview");
@@ -60,7 +61,9 @@ function news(ctx, runs) {
     { key: "points", label: t("web.overview.points"), number: true, value: (run) => run.points },
     { key: "usable", label: t("web.overview.usable"), number: true, value: (run) => run.usable },
   ];
-  return el("section", { class: "rows" }, el("h2", {}, t("web.overview.new")), table({ caption: t("web.overview.new"), columns, rows: runs, more: (count) => t("web.table.more", { count }) }).node);
+  const shown = table({ caption: t("web.overview.new"), columns, rows: runs.slice(0, SOME), more: (count) => t("web.table.more", { count }) });
+  const all = el("button", { type: "button", class: "quiet", onclick: () => { shown.update(runs); all.remove(); } }, t("web.table.more", { count: runs.length }));
+  return el("section", { class: "rows" }, el("div", { class: "title-row" }, el("h2", {}, t("web.overview.new"))), shown.node, runs.length > SOME ? all : null);
 }
 
 function broken(ctx, view, sentences) {
