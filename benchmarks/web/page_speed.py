@@ -26,7 +26,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 MADE = ROOT / "tests" / "web" / "browser" / "made_store.py"
 QUERY = "model=deepseek-r1&scenario=fixed-seq-len:1024/1024&precision=fp8&x=interactivity.p50&y=total_tokens_per_s_per_gpu"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-sync",
+    "--no-first-run",
+]
 WATCH = """
 new MutationObserver((_, watch) => {
     if (!document.querySelector('.dots a')) return;

@@ -201,8 +201,8 @@ def test_the_whole_page_by_keyboard(visit: Any) -> None:  # noqa: ANN401
     for _ in range(80):
         page.keyboard.press("Tab")
         where = page.evaluate(
-            "(() => { const a = document.activeElement;"
-            " return a.tagName + '.' + (a.closest('[class]') || a).className.baseVal + (a.className.baseVal === undefined ? a.className : '') + ' ' + (a.textContent || '').slice(0, 20); })()"
+            "(() => { const a = document.activeElement, at = a.closest('[class]') || a, own = a.getAttribute('class');"
+            " return a.tagName + '.' + at.getAttribute('class') + ' ' + own + ' ' + a.textContent.slice(0, 20); })()"
         )
         seen.append(where)
         if where.startswith("BODY"):

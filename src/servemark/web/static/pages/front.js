@@ -147,7 +147,9 @@ function paint(ctx, state) {
   else refreshLegend(parts.legend, shown);
   if (!keepsFocus(parts.target)) fill(parts.target, ctx.report ? null : targetPick(ctx, state, how));
   if (!keepsFocus(parts.options)) fill(parts.options, viewOptions(ctx, state));
-  rows(ctx, state, how, shown);
+  const key = [...shown].join(" "); // a change of scale leaves the rows as they are
+  if (state.rowsOf !== view || state.rowsKey !== key) rows(ctx, state, how, shown);
+  Object.assign(state, { rowsOf: view, rowsKey: key });
   tools(ctx, state, how);
   fill(parts.left, leftOut(ctx, view));
   fill(parts.notes, view.notes.length ? [el("h2", {}, t("web.front.notes")), el("ul", { class: "plain" }, view.notes.map((text) => el("li", {}, text)))] : null);
@@ -260,6 +262,8 @@ function chartData(ctx, view, series, how, dominated) {
   const marks = [];
   if (read && known(read.overall.floor)) marks.push({ x: c.x[read.overall.floor], y: c.y[read.overall.floor], kind: "floor" });
   const place = (i) => view.lines[c.line[i]];
+  const at = pointsAt(ctx);
+  const names = (view.names = view.names || []); // said once for each view, however often it is drawn
   return {
     label: t("web.chart.label", { y: view.y.label, x: view.x.label, points: c.x.length }),
     x: axis("x"),
@@ -272,15 +276,21 @@ function chartData(ctx, view, series, how, dominated) {
     target: read ? read.target : null,
     targetLabel: read ? targetText(how, read) : "",
     marks,
-    href: (i) => pointHref(ctx, c.ref[i]),
+    href: (i) => at(c.ref[i]),
     tag: (i) => place(i).label,
-    name: (i) => t("web.chart.point", { series: series[place(i).series].label, line: place(i).label, load: load(t, c.concurrency[i]), x: view.x.label + " " + how.x.text(c.x[i]), y: view.y.label + " " + how.y.text(c.y[i]), state: stateText(t, view, i) }),
+    name: (i) => names[i] || (names[i] = t("web.chart.point", { series: series[place(i).series].label, line: place(i).label, load: load(t, c.concurrency[i]), x: view.x.label + " " + how.x.text(c.x[i]), y: view.y.label + " " + how.y.text(c.y[i]), state: stateText(t, view, i) })),
     tip: (i) => tip(ctx, view, series, how, i),
   };
 }
 
 function pointHref(ctx, ref) {
-  return ctx.href("/point/" + encodeURIComponent(ref).replaceAll("%3A", ":"));
+  return pointsAt(ctx)(ref);
+}
+
+// Addresses of many points: what they have in common is made once.
+function pointsAt(ctx) {
+  const [before, after] = ctx.href("/point/~").split("~");
+  return (ref) => before + (/^[\w:.-]+$/.test(ref) ? ref : encodeURIComponent(ref)) + after;
 }
 
 function targetText(how, read) {
