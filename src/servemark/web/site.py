@@ -38,11 +38,11 @@ SWEEPS_S = 10.0
 _Stat = tuple[int, int, int]
 
 
-def file_stat(path: Path) -> _Stat:
+def file_stat(path: Path | str) -> _Stat:
     """(inode, modification time in ns, bytes) of a file; zeros where there is none or it is empty. An empty write-ahead
     log is as good as none, and comes and goes with readers."""
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - asked for every request, with a text that is ready
     except OSError:
         return (0, 0, 0)
     return (found.st_ino, found.st_mtime_ns, found.st_size) if found.st_size else (0, 0, 0)
@@ -99,20 +99,30 @@ class Site:
     overlays: Overlays = field(default_factory=Overlays)
     program: str = field(default_factory=program_version)
     _local: threading.local = field(default_factory=threading.local)
+    _files: tuple[str, str, str] = field(init=False)
     _suite_seen: tuple[float, str] = (0.0, "")
     _noise: tuple[str, NoiseModel] | None = None
     _noise_lock: threading.Lock = field(default_factory=threading.Lock)
     _selections: _Selections = field(default_factory=lambda: _Selections(KEPT_POINTS))
 
+    def __post_init__(self) -> None:
+        """Paths that are looked at for every request, as texts."""
+        self._files = (
+            str(self.home.store),
+            f"{self.home.store}-wal",
+            str(user_rates(self.home.root)),
+        )
+
     def store_version(self) -> str:
         """Changes with every write to the store, with another file under its name, and with a rate card of this home. Two
         or three calls of stat."""
-        path = self.home.store
-        rates = user_rates(self.home.root)
+        main, wal, rates = self._files
         cards = (
-            "".join(str(file_stat(each)) for each in sorted(rates.glob("*.yaml"))) if rates.is_dir() else ""
+            "".join(str(file_stat(each)) for each in sorted(Path(rates).glob("*.yaml")))
+            if file_stat(rates)[0]
+            else ""
         )
-        return f"{file_stat(path)}{file_stat(path.with_name(path.name + '-wal'))}{cards}"
+        return f"{file_stat(main)}{file_stat(wal)}{cards}"
 
     def sweeps_version(self) -> str:
         """Changes with every write to the file of sweeps, and every few seconds: who holds a sweep, and how long it will
