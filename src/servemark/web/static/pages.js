@@ -14,7 +14,7 @@ import { title as reliabilityTitle, render as reliabilityRender } from "./pages/
 import { title as sweepsTitle, render as sweepsRender } from "./pages/sweeps.js";
 
 export const PAGES = [
-  { path: "/overview", name: "overview", menu: "main", title: overviewTitle, render: overviewRender },
+  { path: "/", name: "overview", menu: "main", title: overviewTitle, render: overviewRender },
   { path: "/front", name: "front", menu: "main", title: frontTitle, render: frontRender },
   { path: "/compare", name: "compare", menu: "main", title: compareTitle, render: compareRender },
   { path: "/history", name: "history", menu: "main", title: historyTitle, render: historyRender },
@@ -27,7 +27,7 @@ export const PAGES = [
   { path: "/point", name: "point", menu: null, title: pointTitle, render: pointRender },
 ];
 
-export const HOME = "/overview";
+export const HOME = "/front";
 
 // The page of a path and what follows its name (`/point/REF` -> REF); null for no page.
 export function pageOf(path) {
