@@ -1,6 +1,6 @@
 """A store made for the page's tests: published rows with figures that can be checked in the head. Not a test module.
 
-    python tests/web/browser/made_store.py HOME
+python tests/web/browser/made_store.py HOME
 """
 
 from __future__ import annotations
@@ -46,7 +46,14 @@ LINES: dict[tuple[str, str, bool], tuple[Pair, ...]] = {
 
 
 def row(
-    hardware: str, framework: str, speed: float, rate: float, *, split: bool = False, run: int = 1, **changes: object
+    hardware: str,
+    framework: str,
+    speed: float,
+    rate: float,
+    *,
+    split: bool = False,
+    run: int = 1,
+    **changes: object,
 ) -> dict[str, Any]:
     """One published row whose figures agree: as many lanes as the rate keeps busy, TPOT 1 / speed, E2EL by Little's law."""
     gpus = 40 if split else 8
@@ -56,7 +63,12 @@ def row(
     sides = {
         f"{role}_{key}": value
         for role, count in (("prefill", 1), ("decode", 4))
-        for key, value in (("tp", 8), ("ep", 1), ("dp_attention", False), ("num_workers", count if split else 0))
+        for key, value in (
+            ("tp", 8),
+            ("ep", 1),
+            ("dp_attention", False),
+            ("num_workers", count if split else 0),
+        )
     }
     latencies = {"tpot": 1 / speed, "e2el": e2el, "ttft": e2el - (osl - 1) / speed}
     made: dict[str, Any] = {
@@ -90,7 +102,9 @@ def usual() -> list[dict[str, Any]]:
 def hostile() -> str:
     """A file of points whose every name is one that a page must show and never obey."""
     lines = [json.dumps({"servemark_points": 1, "schema": POINT_SCHEMA})]
-    for number, (hardware, engine, run) in enumerate([(HOSTILE, "vllm", HOSTILE), ("h200", HOSTILE, "r2"), (LONG, LONG, LONG)]):
+    for number, (hardware, engine, run) in enumerate(
+        [(HOSTILE, "vllm", HOSTILE), ("h200", HOSTILE, "r2"), (LONG, LONG, LONG)]
+    ):
         for load, speed, rate in ((4, 80, 300), (16, 40, 700), (64, 20, 900 + number)):
             identity = PointIdentity(
                 model=HOSTILE, hardware=hardware, engine=engine, scenario=Scenario("fixed-seq-len", 1024, 1024),
@@ -116,7 +130,17 @@ def many(count: int = MANY) -> list[dict[str, Any]]:
         speed = 12 * 1.4 ** (7 - place) * rng.uniform(0.9, 1.1)
         hardware, framework, _ = list(LINES)[line % 5]
         rate = 30_000 / speed * rng.uniform(0.6, 1.1)
-        made.append(row(hardware, framework, speed, rate, model="kimik2.5", image=f"example/engine:v{line}", run=1000 + line))
+        made.append(
+            row(
+                hardware,
+                framework,
+                speed,
+                rate,
+                model="kimik2.5",
+                image=f"example/engine:v{line}",
+                run=1000 + line,
+            )
+        )
     return made
 
 
