@@ -59,28 +59,36 @@ def test_two_groups_pooled_by_hand() -> None:
     s² = 0.001 / 3, s = 0.018257."""
     some = [measured(f"r{i}", 100 * math.exp(0.02 * i)) for i in range(3)]
     some += [measured(f"r{i}", 200 * math.exp(0.02 * i), concurrency=16) for i in range(2)]
-    noise = noise_model(some).relative_sd(some[0], RATE)
+    noise = noise_model(some).relative_sd(some[3], RATE)
     assert noise is not None
     assert (noise.basis, noise.repeats, noise.groups, noise.df) == ("scenario", 5, 2, 3.0)
     assert noise.rel_sd == pytest.approx(math.sqrt(0.001 / 3))
     assert noise.lowest == pytest.approx(math.sqrt(0.0002))
     assert noise.highest == pytest.approx(math.sqrt(0.0004))
-    band = noise_model(some).band(some[0], RATE, 100.0)
+    band = noise_model(some).band(some[3], RATE, 100.0)
     assert band is not None
     half = 3.18245 * math.sqrt(0.001 / 3)  # t of the tables for 3 degrees
     assert band[0] == pytest.approx(100 * math.exp(-half), rel=1e-5)
     assert band[1] == pytest.approx(100 * math.exp(half), rel=1e-5)
 
 
-def test_own_repeats_come_first_and_need_five() -> None:
+def test_own_repeats_come_first_steadied_by_the_scenario() -> None:
+    """Own: 0.001 times the spread of 0 1 0 1 0, s² = 3e-7 with 4 degrees. Scenario: with 0 0.1 0 0.1, squares 0.01 about the
+    mean, together 1.2e-6 + 0.01 with 7 degrees. Steadied with 6 of them: (4 * 3e-7 + 6 * 0.0100012 / 7) / 10."""
     quiet = [measured(f"q{i}", 100 * math.exp(0.001 * (i % 2))) for i in range(5)]
     loud = [measured(f"l{i}", 100 * math.exp(0.1 * (i % 2)), concurrency=16) for i in range(4)]
     model = noise_model([*quiet, *loud])
     own, pooled = model.relative_sd(quiet[0], RATE), model.relative_sd(loud[0], RATE)
     assert own is not None and pooled is not None
     assert (own.basis, own.repeats) == ("own", 5)
-    assert own.rel_sd == pytest.approx(0.001 * statistics.stdev([0, 1, 0, 1, 0]))
-    assert (pooled.basis, pooled.repeats) == ("scenario", 9)
+    assert own.rel_sd == pytest.approx(math.sqrt((1.2e-6 + 6 * 0.0100012 / 7) / 10))
+    assert (own.df, own.steadied) == (10.0, True)
+    assert "steadied" in own.text("en")
+    assert (pooled.basis, pooled.repeats, pooled.df) == ("own", 4, 9.0)
+    alone = noise_model(quiet).relative_sd(quiet[0], RATE)
+    assert alone is not None
+    assert (alone.basis, alone.df, alone.steadied) == ("own", 4.0, False)
+    assert alone.rel_sd == pytest.approx(0.001 * statistics.stdev([0, 1, 0, 1, 0]))
 
 
 def test_steps_between_runs_that_state_nothing() -> None:

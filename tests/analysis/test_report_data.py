@@ -264,6 +264,12 @@ def test_the_catalogue_has_no_left_over_text() -> None:
         "analysis.statistic.",
         "analysis.cache.state.",
         "analysis.cache.apart_",
+        "analysis.figure.",
+        "analysis.group.",
+        "analysis.point.",
+        "analysis.requests.outcome.",
+        "analysis.verdict.",
+        "analysis.why.raw_",
     )
     for key in catalogue("en", "analysis"):
         stem = key.removesuffix(".title").removesuffix(".next")

@@ -105,7 +105,7 @@ REFUSED = [
     "/api/v1/front?" + "&".join(["model=a"] * 101),
     "/api/v1/front?cols=" + ",".join(f"ttft_s.p{n}" for n in range(40)),
     "/api/v1/points/%2e%2e",
-    "/api/v1/points/abcd/why/speed",
+    "/api/v1/points/abcd/why/%3Cb%3E",
 ]
 
 

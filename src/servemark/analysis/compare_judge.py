@@ -4,7 +4,8 @@ that matters.
 A latency or a rate is compared as a ratio: d = mean ln B - mean ln A, se² = s_A²/n_A + s_B²/n_B with the noise of each side
 (`noise`), Student's t with the degrees of freedom of that noise (Welch and Satterthwaite's where the two sides rest on
 different repeats). Shares (accuracy, failed requests) are compared as two proportions: a pooled z test, and the interval
-of Agresti and Caffo (2000), which stays honest at 0 and 1. All tests of one comparison share one Holm correction (1979).
+of Agresti and Caffo (2000), which stays honest at 0 and 1. The tests of single pairs share one Holm correction (1979), the
+means over pairs another; where there are both, each may spend half of the 5 %.
 
 better or worse: the corrected p-value is at most 0.05 and the difference at least the smallest that matters.
 same: the 95 % interval lies within it. Otherwise nobody can tell.
@@ -105,6 +106,24 @@ def share_test(a: float, n_a: int, b: float, n_b: int, min_points: float = MIN_P
     return Test("share", a, b, n_a, n_b, b - a, low, high, p, spread, math.inf, min_points)
 
 
+def mean_test(tests: Sequence[Test], blocks: Sequence[object]) -> Test:
+    """The mean of several ratio tests of one figure (at least one). Tests of one block share what was different about their
+    runs, so their errors are added and not averaged; blocks are independent. Degrees of freedom are the fewest of any."""
+    effect = fmean(test.effect for test in tests)
+    shared: dict[object, float] = {}
+    for test, block in zip(tests, blocks, strict=True):
+        shared[block] = shared.get(block, 0.0) + test.spread
+    spread = math.sqrt(math.fsum(each**2 for each in shared.values())) / len(tests)
+    df = min(test.df for test in tests)
+    half = min(_CAP, t_quantile(ALPHA, df) * spread)
+    p = t_tail(effect / spread, df) if spread > 0 else 1.0
+    return Test(
+        "ratio", math.exp(fmean(math.log(test.a) for test in tests)), math.exp(fmean(math.log(test.b) for test in tests)),
+        len(tests), len(tests), effect, effect - half, effect + half, p, spread, df, tests[0].min_effect,
+        identical=all(test.identical for test in tests),
+    )  # fmt: skip
+
+
 def same_test(test: Test) -> Test:
     """The test of two sides that hold the same measurements: no difference, and no doubt of it."""
     return Test(
@@ -113,14 +132,16 @@ def same_test(test: Test) -> Test:
     )  # fmt: skip
 
 
-def judge(tests: Sequence[Test], better: Sequence[float]) -> list[Ruling]:
-    """A ruling of each test among all. `better`: 1 where higher is better, -1 where lower is. Tests of one measurement with
-    itself take no part in the correction."""
+def judge(tests: Sequence[Test], better: Sequence[float], alpha: float = ALPHA) -> list[Ruling]:
+    """A ruling of each test among all. `better`: 1 where higher is better, -1 where lower is. `alpha` is the part of ALPHA
+    that this family of tests may spend; corrected p-values are scaled so that they are held against ALPHA all the same.
+    Tests of one measurement with itself take no part in the correction."""
     real = [place for place, test in enumerate(tests) if not test.identical]
-    corrected = dict(zip(real, holm([tests[place].p for place in real]), strict=True))
+    corrected = dict(zip(real, holm([tests[place].p for place in real], alpha), strict=True))
     found = []
     for place, (test, sign) in enumerate(zip(tests, better, strict=True)):
-        adjusted, level = corrected.get(place, (1.0, ALPHA))
+        raw, level = corrected.get(place, (1.0, alpha))
+        adjusted = min(1.0, raw * ALPHA / alpha)
         noise = _quantile(level, test.df) * test.spread
         threshold = max(noise, test.min_effect)
         verdict: Verdict

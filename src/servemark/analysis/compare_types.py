@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from servemark.analysis.axes import AxisInfo
+
 Verdict = Literal["better", "worse", "same", "cannot_tell", "absent", "refused"]
 """Of B against A. same: the whole interval lies within the smallest difference that matters. absent: a side lacks the
 figure. refused: the two figures mean different things."""
@@ -20,8 +22,10 @@ EffectUnit = Literal["%", "pp"]
 
 @dataclass(frozen=True, slots=True)
 class ComparedMetric:
-    """A figure that was compared, and what became of it over all pairs. `mean_percent` is the geometric mean of B/A - 1
-    over `pairs` pairs, with its 95 % interval from noise alone; None for shares and scores."""
+    """A figure that was compared, and what became of it over all pairs: how many with which verdict, and their mean.
+    `mean_percent` is the geometric mean of B/A - 1 over the `pairs` pairs that were measured twice, with its 95 % interval
+    from noise; None for shares and scores. `verdict` is of that mean; where there is one pair, of that pair; None where
+    nothing was tested."""
 
     address: str
     label: str
@@ -30,6 +34,8 @@ class ComparedMetric:
     definition: str
     counts: dict[str, int]
     pairs: int
+    verdict: Verdict | None = None
+    verdict_text: str = ""
     mean_percent: float | None = None
     low_percent: float | None = None
     high_percent: float | None = None
@@ -43,6 +49,7 @@ class Judged:
     `effect_unit`; `p_adjusted` is after Holm's correction. `reason` says why nothing could be told."""
 
     address: str
+    label: str
     verdict: Verdict
     verdict_text: str
     a: float | None
@@ -89,8 +96,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the common range and who is ahead in it: `a`, `b` or `neither` where noise hides it. Without noise
-    `leads` says whose curve lies on the better side."""
+    """A part of the common range of x and who is ahead in it: `a`, `b`, or `neither` where the curves are closer than noise
+    and the smallest difference that matters. `mean_percent`: B's y against A's there."""
 
     low: float
     high: float
@@ -114,15 +121,13 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Two lines (or two fronts) over the range of x that both cover: `mean_percent` is how much better B's curve is on the
-    average over it (negative: worse), with its 95 % interval from noise. Without a common range `reason` says so."""
+    """Two lines (or two fronts) over the range of x that both cover (`low` to `high`): `mean_percent` is B's y against A's,
+    the geometric mean over that range, with its 95 % interval from noise. Without a common range `reason` says so."""
 
     label: str
     kind: Literal["line", "front"]
-    x_label: str
-    x_unit: str
-    y_label: str
-    y_unit: str
+    x: AxisInfo
+    y: AxisInfo
     a: tuple[CurvePoint, ...]
     b: tuple[CurvePoint, ...]
     a_path: tuple[tuple[float, float], ...]

@@ -8,8 +8,8 @@ s = median(|step| / √2) / 0.6745 (the moving range of an individuals chart, wi
 degrees of freedom a step (the efficiency of such a median: Rousseeuw and Croux 1993). Few degrees of freedom are paid
 for with Student's t wherever a spread becomes a band or a verdict.
 
-A spread is asked for in this order: the point's own repeats; those of its scenario type in its source; those of its
-scenario type in any source; an assumption, marked as one.
+A spread is asked for in this order: the point's own repeats, steadied by those of its scenario (`PRIOR_DF`); those of its
+scenario type in its source; those of its scenario type in any source; an assumption, marked as one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
 from typing import Literal
@@ -34,9 +34,15 @@ Method = Literal["spread", "steps", "assumed"]
 
 LEVEL = 0.95
 """Share of repeats that a band holds."""
-OWN_DF = 4.0
-"""Degrees of freedom from which a point's own repeats stand alone: five repeats in one group."""
-OWN_STEPS = 8
+OWN_DF = 2.0
+"""Degrees of freedom from which a point's own repeats are heard: three repeats in one group."""
+ALONE_DF = 4.0
+"""Degrees of freedom from which they may stand alone, where nothing else is known: five repeats."""
+OWN_STEPS = 4
+PRIOR_DF = 6.0
+"""Degrees of freedom that the scenario's repeats lend to a point's own, so that three that agree by chance do not promise
+that there is no noise: s² = (d s² + d0 s0²) / (d + d0), the moderated variance of Smyth (2004) with a fixed d0, kept
+small since groups differ widely."""
 POOLED_DF = 3.0
 POOLED_STEPS = 10
 STEP_DF = 0.37
@@ -69,6 +75,8 @@ class Noise:
     scenario: str
     lowest: float | None = None
     highest: float | None = None
+    steadied: bool = False
+    """Whether the scenario's repeats were weighed in with the point's own (PRIOR_DF)."""
 
     def half_width(self, level: float = LEVEL) -> float:
         """Half the width of a band of one measurement, as a difference of logarithms."""
@@ -82,7 +90,8 @@ class Noise:
             "groups": self.groups,
             "scenario": self.scenario,
         }
-        said = text(f"noise.basis.{self.basis}", lang, **shown)
+        key = "own_steadied" if self.steadied else self.basis
+        said = text(f"noise.basis.{key}", lang, **shown)
         if self.method == "steps":
             said = text("noise.steps", lang, said=said)
         if self.lowest is not None and self.highest is not None and self.groups > 1:
@@ -109,6 +118,11 @@ class NoiseModel:
     assumed_else: float = ASSUMED_ELSE
     _known: dict[Hashable, Noise | None] = field(default_factory=dict)
 
+    def pooled(self) -> NoiseModel:
+        """The same without what each configuration shows alone: one spread for all points of a source and scenario, which a
+        few repeats of many configurations give better than many of one."""
+        return replace(self, _own={}, _known={})
+
     def relative_sd(self, point: Measured, address: Address | str) -> Noise | None:
         """The spread of repeats of `point` in the figure `address`; None for figures that have none (counts, shares,
         scores, properties of the workload)."""
@@ -121,14 +135,21 @@ class NoiseModel:
             ("scenario", self._by_source, (point.source, kind)),
             ("any_source", self._by_scenario, kind),
         )
+        own: Noise | None = None
         for basis, where, key in places:
             if key not in where:
                 continue
             if (basis, key, name) not in self._known:
                 self._known[basis, key, name] = _pooled(where[key], chosen, basis, kind)
             found = self._known[basis, key, name]
-            if found is not None:
-                return found
+            if found is None:
+                continue
+            if basis == "own":
+                own = found
+            else:
+                return found if own is None else _steadied(own, found)
+        if own is not None and own.df >= ALONE_DF:
+            return own
         rel_sd = self.assumed.get(kind, self.assumed_else)
         return Noise(rel_sd, 0, 0, math.inf, "assumed", "assumed", kind)
 
@@ -140,6 +161,19 @@ class NoiseModel:
             return None
         half = min(noise.half_width(), math.log(1e6))
         return value * math.exp(-half), value * math.exp(half)
+
+    def apart(self, *sides: Sequence[Measured]) -> NoiseModel:
+        """The model for comparing these sides: their points are repeats within their side alone, however often the same
+        configuration stands on another, and they count once."""
+        mine = {point.ref for side in sides for point in side}
+        known = (
+            point
+            for groups in self._by_source.values()
+            for group in groups
+            for some in group.sets
+            for point in some
+        )
+        return noise_model((point for point in known if point.ref not in mine), *sides)
 
 
 def has_noise(address: Address) -> bool:
@@ -189,6 +223,16 @@ def _group(found: Sequence[Measured]) -> _Group | None:
     for point in some:
         runs.setdefault(point.run.partition("#")[0], []).append(point)
     return _Group(tuple(tuple(each) for each in runs.values()))
+
+
+def _steadied(own: Noise, of_scenario: Noise) -> Noise:
+    """A point's own spread with the scenario's weighed in; as it is where the scenario's repeats are its own."""
+    if of_scenario.repeats <= own.repeats:
+        return own if own.df >= ALONE_DF else of_scenario
+    lent = min(PRIOR_DF, of_scenario.df)
+    df = own.df + lent
+    squares = own.df * own.rel_sd**2 + lent * of_scenario.rel_sd**2
+    return replace(own, rel_sd=math.sqrt(squares / df), df=df, steadied=True)
 
 
 def _pooled(groups: Sequence[_Group], address: Address, basis: Basis, kind: str) -> Noise | None:

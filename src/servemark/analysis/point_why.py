@@ -16,8 +16,8 @@ from servemark.base.errors import ServemarkError, input_error
 from servemark.base.messages import find_text, text
 from servemark.base.printable import one_line
 from servemark.metrics.figures import read_figure
+from servemark.results.gates import registry
 from servemark.results.gates.base import GateFinding, Severity
-from servemark.results.gates.registry import judge_all
 from servemark.results.point import Figure, Point
 from servemark.store.database import Store
 from servemark.store.import_types import SourceFile
@@ -85,7 +85,7 @@ def all_gates(store: Store, one: StoredPoint) -> list[GateFinding]:
     """What every gate says now, judged among the points of the run; the skipped ones are among them."""
     wanted = PointFilter(source=one.source, run=one.run, superseded=True)
     around = list(load_points(store, wanted))[:MAX_TOGETHER]
-    judged = judge_all([each.point() for each in around])
+    judged = registry.judge_all([each.point() for each in around])
     found = next((each for stored, (each, _) in zip(around, judged, strict=True) if stored.id == one.id), ())
     return list(found)
 
@@ -112,10 +112,17 @@ def short_name(name: str) -> str:
 
 
 def figure_why(
-    store: Store, raw: RawFiles, name: str, address: str, *, lang: str | None = None, runs: Path | None = None
+    store: Store,
+    raw: RawFiles,
+    name: str,
+    address: str,
+    *,
+    lang: str | None = None,
+    runs: Path | None = None,
+    records: bool = True,
 ) -> FigureWhy:
     """Where `address` of the point `name` comes from. `runs`: the folder of this home's runs. For a point of
-    ours its raw records give the lines behind the figure, and the figure is made again of them.
+    ours its raw records give the lines behind the figure, and the figure is made again of them, unless `records` is False.
 
     Raises ServemarkError (exit code 2) when there is no such point.
     """
@@ -124,7 +131,8 @@ def figure_why(
     assert source is not None  # noqa: S101 - a row's file is held by a foreign key
     point = one.point()
     found = find_figure(point, address)
-    evidence, check, substituted = _evidence(run_folder_of(source, one, runs), address, lang)
+    folder = run_folder_of(source, one, runs) if records else None
+    evidence, check, substituted = _evidence(folder, address, lang)
     state = raw.check(one.file)
     value = None if found.figure is None else found.figure.value
     return FigureWhy(

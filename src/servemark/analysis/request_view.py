@@ -83,6 +83,9 @@ def request_view(folder: Path, lang: str | None = None) -> RequestView:
     row = read_result(folder / RESULT_NAME)
     found = _read(folder, row, lang)
     plain = row_to_json(row)
+    if found.failed_total > len(found.failed):
+        said = {"shown": len(found.failed), "total": found.failed_total}
+        found.notes.append(text("analysis.requests.failed_more", lang, **said))
     return RequestView(
         run_id=row.run_id,
         histograms=tuple(_histograms(found, lang)),

@@ -14,6 +14,7 @@ from servemark.analysis.front_types import FrontView
 from servemark.analysis.labels import display_of
 from servemark.analysis.stretches import stretches
 from servemark.base.messages import text
+from servemark.base.printable import printable
 from servemark.cli.safe_text import Text
 from servemark.cli.scatter import Mark, scales, scatter
 from servemark.cli.text_table import columns_of, padded, shortened, wrapped
@@ -38,7 +39,9 @@ def print_front(view: FrontView, *, all_lines: bool, plot: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
     width = max(console.width, 40)
     if view.selection is not None:
-        console.print(Text(text("front.cli.selected", None, words=" ".join(view.selection.words())), "bold"))
+        words = text("front.cli.selected", None, words=" ".join(view.selection.words()))
+        for line in wrapped(printable(words), width, ""):
+            console.print(Text(line, "bold"))
     axes = text("front.cli.axes", None, x=_axis(view.x), y=_axis(view.y))
     for line in wrapped(axes, width, ""):
         console.print(Text(line, "dim"))
@@ -143,7 +146,7 @@ def _legend(console: Console, view: FrontView, letters: dict[int, str], width: i
     for place, letter in letters.items():
         held = sum(high - low for series, low, high in spans if series == place)
         share = text("front.cli.share", None, percent=_percent(held / whole)) if whole > 0 else ""
-        name = shortened(view.series[place].label, max(NARROWEST, width - 5 - columns_of(share)))
+        name = shortened(printable(view.series[place].label), max(NARROWEST, width - 5 - columns_of(share)))
         line = Text(letter, _style(letters, place)) + Text(f"  {name}") + Text(f"  {share}", "dim")
         line.rstrip()
         console.print(line)
@@ -204,7 +207,7 @@ def _table(
     kept = _fitting(widths, width, named)
     if named:
         rest = sum(widths[i] for i in kept if i != 1) + 2 * (len(kept) - 1)
-        widths[1] = max(NARROWEST, min(widths[1], width - rest))
+        widths[1] = min(widths[1], max(NARROWEST, width - rest))
     for head in heads:
         console.print(Text(_row([head[i] for i in kept], [widths[i] for i in kept], named), "dim"))
     for row, line in zip(rows, cells, strict=True):
@@ -275,7 +278,7 @@ def _cells(
                 letters.get(line.series, " ")
                 if row.state == "on"
                 else {"dominated": "·", "beyond": "✕"}.get(row.state, "✗"),
-                *([line.label] if named else []),
+                *([printable(line.label)] if named else []),
                 "—" if row.concurrency is None else str(row.concurrency),
                 shown_x.number(row.x),
                 shown_y.number(row.y),

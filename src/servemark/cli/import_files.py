@@ -41,7 +41,7 @@ def import_files(  # noqa: PLR0917 - click names them
     if remap == bool(files) or (remap and (said or format_id or dry_run)):
         raise input_error("cli.import.what")
     where = Home.resolve(home)
-    intake = _intake(where, said, format_id)
+    intake = intake_of(where, said, format_id)
     if dry_run:
         return _all(None, intake, files, as_json)
     if remap and not where.store.exists():
@@ -57,10 +57,10 @@ def import_files(  # noqa: PLR0917 - click names them
         return code
 
 
-def _intake(where: Home, said: tuple[str, ...], format_id: str | None) -> Intake:
+def intake_of(where: Home, said: tuple[str, ...], format_id: str | None = None) -> Intake:
+    """How files of this home are taken in; `said` as `--set` has it. Raises ServemarkError (exit code 2)."""
     from servemark.base.errors import input_error  # noqa: PLC0415
     from servemark.results.gates.registry import gates_version, judge_all  # noqa: PLC0415
-    from servemark.results.importers.base import HINTS  # noqa: PLC0415
     from servemark.results.importers.points_file import POINTS_FILE  # noqa: PLC0415
     from servemark.results.importers.registry import importers  # noqa: PLC0415
     from servemark.store.intake import Intake  # noqa: PLC0415
@@ -70,7 +70,15 @@ def _intake(where: Home, said: tuple[str, ...], format_id: str | None) -> Intake
     if format_id is not None and format_id not in {each.id for each in known}:
         ids = ", ".join(sorted(each.id for each in known))
         raise input_error("cli.import.no_format", format=format_id, formats=ids)
-    hints = {}
+    return Intake(RawFiles(where.raw), known, judge_all, gates_version(), hints_of(said), format_id)
+
+
+def hints_of(said: tuple[str, ...]) -> dict[str, str]:
+    """What `--set KEY=VALUE` says of files. Raises ServemarkError (exit code 2) for an unknown key."""
+    from servemark.base.errors import input_error  # noqa: PLC0415
+    from servemark.results.importers.base import HINTS  # noqa: PLC0415
+
+    hints: dict[str, str] = {}
     for each in said:
         key, equals, value = each.partition("=")
         if not equals or not key.strip():
@@ -78,7 +86,7 @@ def _intake(where: Home, said: tuple[str, ...], format_id: str | None) -> Intake
         if key.strip() not in HINTS:
             raise input_error("cli.import.unknown_set", name=key.strip()[:60], known=", ".join(HINTS))
         hints[key.strip()] = value.strip()
-    return Intake(RawFiles(where.raw), known, judge_all, gates_version(), hints, format_id)
+    return hints
 
 
 def _all(store: Store | None, intake: Intake, files: tuple[str, ...], as_json: bool) -> int:

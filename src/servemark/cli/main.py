@@ -32,6 +32,7 @@ VERBS = {
     "show": "servemark.cli.show:show",
     "front": "servemark.cli.front:front",
     "cost": "servemark.cli.cost:cost",
+    "compare": "servemark.cli.compare:compare",
     "report": "servemark.cli.report:report",
     "serve": "servemark.cli.serve:serve",
     "explain": "servemark.cli.explain:explain",

@@ -68,7 +68,7 @@ def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
     Raises ServemarkError for the store and the disk; a file that cannot be used is a report with its error.
     """
     try:
-        sha256, size = _hash(found)
+        sha256, size = hash_of(found)
         if found.folder is not None:
             check_files(found.folder, read_result(found.folder, verify_files=False))
     except ServemarkError as error:
@@ -84,23 +84,16 @@ def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
             return FileReport(found.name, "", "", None, changed)
     if known is not None and known.importer and not _otherwise(intake, known):
         return FileReport(found.name, sha256, known.importer, _same(store, known, intake))
-    beside = _Used(found.beside)
+    beside = Used(found.beside)
     name = found.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     source = SourceFile(sha256, name, size, "", 0, dict(intake.hints))
     opened: Callable[[], BinaryIO] = found.open if store is None else lambda: intake.raw.opened(sha256)
-    given = _given(found, opened, intake.hints, beside)
+    given = given_of(found, opened, intake.hints, beside)
     report = _map(store, intake, source, given, beside, again=known is not None)
     if store is not None and report.importer == OWN and report.whole:
         with intake.raw.opened(sha256) as stream:
             store.ingest(stream.read(), found.name)
     return report
-
-
-def mapped_rows(intake: Intake, found: Found) -> tuple[str, Iterator[Mapped]]:
-    """The id of the importer that takes a file (empty where none does), and the rows that it makes of it, lazily; nothing
-    is kept. The rows raise ServemarkError for a file that is damaged."""
-    importer, rows = _rows(intake, _given(found, found.open, intake.hints, _Used(found.beside)))
-    return (importer.id if importer is not None else ""), rows
 
 
 def map_again(store: Store, intake: Intake) -> Iterator[FileReport]:
@@ -111,20 +104,20 @@ def map_again(store: Store, intake: Intake) -> Iterator[FileReport]:
     for source in sources(store):
         try:
             intake.raw.open(source.sha256).close()
-            beside = _Used({name: _kept(intake.raw, name, sha) for name, sha in source.siblings})
+            beside = Used({name: _kept(intake.raw, name, sha) for name, sha in source.siblings})
         except ServemarkError as error:
             yield FileReport(source.name, source.sha256, source.importer, None, error)
             continue
         found = Found(source.name, source.bytes, _opener(intake.raw, source.sha256))
-        given = _given(found, found.open, source.hints, beside)
+        given = given_of(found, found.open, source.hints, beside)
         yield _map(store, intake, replace(source, importer="", mapping_version=0), given, beside, again=True)
 
 
 def _map(
-    store: Store | None, intake: Intake, source: SourceFile, given: Given, beside: _Used, *, again: bool
+    store: Store | None, intake: Intake, source: SourceFile, given: Given, beside: Used, *, again: bool
 ) -> FileReport:
     """Recognise, map and keep (or, without a store, only count)."""
-    importer, rows = _rows(intake, given)
+    importer, rows = rows_of(intake.importers, given, intake.format)
     name, version = (importer.id, importer.version) if importer is not None else ("", 0)
     with Staging(intake.raw.folder, intake.judge, intake.encoder) as staged:
         try:
@@ -147,12 +140,14 @@ def _map(
     return FileReport(source.name, source.sha256, name, kept)
 
 
-def _rows(intake: Intake, given: Given) -> tuple[Importer | None, Iterator[Mapped]]:
-    """The importer that takes the file, and its rows; one unmapped row where none or two would."""
-    if intake.format is not None:
-        chosen = next(each for each in intake.importers if each.id == intake.format)
+def rows_of(
+    importers: Sequence[Importer], given: Given, format_id: str | None = None
+) -> tuple[Importer | None, Iterator[Mapped]]:
+    """The importer that takes the file (`format_id`: that one), and its rows; one unmapped row where none or two would."""
+    if format_id is not None:
+        chosen = next(each for each in importers if each.id == format_id)
         return chosen, chosen.read(given)
-    some = surest([_careful(each) for each in intake.importers], given)
+    some = surest([_careful(each) for each in importers], given)
     if not some:
         return None, iter([Mapped(0, "unmapped", None, None, "store.row.unknown_format", {})])
     if len(some) > 1 and some[0][0] - some[1][0] < _TIE:
@@ -205,7 +200,8 @@ def _counted(staged: Staging) -> Kept:
     return Kept("added", rows, counts, verdicts)
 
 
-def _hash(found: Found) -> tuple[str, int]:
+def hash_of(found: Found) -> tuple[str, int]:
+    """SHA-256 and length of a file's bytes. Raises OSError, EOFError or zlib.error for a damaged one."""
     digest, size = hashlib.sha256(), 0
     with found.open() as stream:
         while block := stream.read(BLOCK):
@@ -214,15 +210,16 @@ def _hash(found: Found) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-def _given(
+def given_of(
     found: Found, opened: Callable[[], BinaryIO], hints: Mapping[str, str], beside: Mapping[str, Given]
 ) -> Given:
+    """A found file as importers take it."""
     with opened() as stream:
         head = stream.read(HEAD_BYTES)
     return Given(found.name, found.size, head, opened, hints, beside)
 
 
-class _Used(Mapping[str, Given]):
+class Used(Mapping[str, Given]):
     """Files beside one, which remembers those that were asked for: only they are part of what was mapped."""
 
     def __init__(self, found: Mapping[str, Found]) -> None:
@@ -232,7 +229,7 @@ class _Used(Mapping[str, Given]):
     def __getitem__(self, name: str) -> Given:
         found = self._found[name]
         self.used[name] = found
-        return _given(found, found.open, {}, {})
+        return given_of(found, found.open, {}, {})
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._found)
@@ -246,7 +243,7 @@ class _Used(Mapping[str, Given]):
 
 def _keep(raw: RawFiles, found: Found) -> str:
     """Keep the bytes of a file that another one was mapped with; returns their SHA-256."""
-    sha256, _ = _hash(found)
+    sha256, _ = hash_of(found)
     if not raw.has(sha256):
         with found.open() as stream:
             sha256, _ = raw.keep(stream)

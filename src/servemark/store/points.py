@@ -194,17 +194,24 @@ def _conditions(wanted: PointFilter) -> tuple[str, list[str]]:
     return (f"WHERE {' AND '.join(terms)}" if terms else ""), values
 
 
-def load_repeats(store: Store, limit: int) -> Iterator[StoredPoint]:
-    """The newest complete, usable points whose configuration and load a source has measured more than once, newest
-    first."""
+def load_repeats(store: Store, configurations: int, each: int) -> Iterator[StoredPoint]:
+    """The newest `each` measurements of the `configurations` that a source has measured again most lately; complete, usable
+    points alone. Of a large store that is a sample, and the same one each time."""
     ask = f"""
-        SELECT {_COLUMNS} {_FROM_FREE}
-        WHERE p.current = 1 AND p.status = 'complete' AND p.verdict <> 'quarantined' AND p.point_key IN (
-            SELECT point_key FROM result_point WHERE current = 1 AND status = 'complete' AND verdict <> 'quarantined'
-            GROUP BY point_key HAVING count(*) > 1
-        ) ORDER BY p.at_utc DESC, p.id DESC LIMIT ?
+        WITH good AS (
+            SELECT p.id, p.point_key, l.source, p.at_utc FROM result_point p JOIN result_line l ON l.id = p.line_id
+            WHERE p.current = 1 AND p.status = 'complete' AND p.verdict <> 'quarantined'
+        ), again AS (
+            SELECT point_key, source FROM good GROUP BY point_key, source HAVING count(*) > 1
+            ORDER BY max(at_utc) DESC, point_key LIMIT ?
+        ), ranked AS (
+            SELECT good.id, row_number() OVER (
+                PARTITION BY good.point_key, good.source ORDER BY good.at_utc DESC, good.id DESC
+            ) AS place FROM good JOIN again USING (point_key, source)
+        )
+        SELECT {_COLUMNS} {_FROM_FREE} WHERE p.id IN (SELECT id FROM ranked WHERE place <= ?) ORDER BY p.id
     """  # noqa: S608 - fixed column names alone
-    for row in store.query(ask, (limit,)):
+    for row in store.query(ask, (configurations, each)):
         yield StoredPoint._make(row)
 
 

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -24,7 +25,7 @@ from servemark.web.site import Site
 from servemark.web.static_files import StaticFile, StaticFiles
 from servemark.web.uploads import Uploads
 
-PAGES = ("front", "compare", "history", "cost", "sweeps", "health", "changelog", "reliability", "metrics")
+PAGES = ("overview", "front", "compare", "history", "cost", "sweeps", "health", "changelog", "reliability", "metrics")
 _FOREVER = "public, max-age=31536000, immutable"
 _ASK_AGAIN = "no-cache"
 
@@ -42,9 +43,8 @@ def respond(
     request: Request, plain: Callable[[], bytes], packed: bytes | None, headers: dict[str, str]
 ) -> Response:
     """200 with the form that the client takes, or 304 when it has this very thing."""
-    asked = request.headers.get("if-none-match", "")
     etag = headers.get("etag")
-    if etag and (asked.strip() == "*" or etag in [each.strip() for each in asked.split(",")]):
+    if etag and has(request.headers.get("if-none-match", ""), etag):
         return Response(status_code=304, headers=headers)
     if packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
         return Response(packed, headers={**headers, "content-encoding": "gzip"})
@@ -62,17 +62,22 @@ def file_response(request: Request, found: StaticFile, *, forever: bool) -> Resp
     return respond(request, lambda: found.data, found.packed, headers)
 
 
-def finished_response(request: Request, done: Finished) -> Response:
-    """An answer of the interface."""
-    headers = {
-        "content-type": done.media,
-        "etag": done.etag,
-        "cache-control": f"private, {_ASK_AGAIN}",
-        "vary": "accept-encoding, accept-language",
-    }
-    if done.filename is not None:
-        headers["content-disposition"] = f'attachment; filename="{done.filename}"'
-    return respond(request, done.plain, done.data if done.packed else None, headers)
+async def send_finished(scope: Scope, send: Send, headers: Mapping[str, str], done: Finished) -> None:
+    """An answer of the interface; straight to the server, since most requests are for what is finished."""
+    if has(headers.get("if-none-match", ""), done.etag):
+        await send({"type": "http.response.start", "status": 304, "headers": done.headers(packed=False)})
+        await send({"type": "http.response.body", "body": b""})
+        return
+    packed = done.packed and "gzip" in headers.get("accept-encoding", "")
+    body = done.data if packed or not done.packed else done.plain()
+    sent = [*done.headers(packed=packed), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": sent})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+def has(asked: str, etag: str) -> bool:
+    """Whether If-None-Match names a tag."""
+    return asked == etag or asked.strip() == "*" or etag in [each.strip() for each in asked.split(",")]
 
 
 def problem_response(problem: Problem, lang: str) -> Response:
@@ -116,12 +121,14 @@ class Pages:
     def endpoint(self, route: Route) -> BaseRoute:
         """A route of the interface."""
 
-        async def answer(request: Request) -> Response:
-            lang = language_of(request.headers, self.lang)
-            done = await self.answers.get(route, request.scope["query_string"], request.path_params, lang)
-            return finished_response(request, done)
+        return Path(full_path(route), _Answer(self, route), methods=["GET"], name=route.path)
 
-        return Path(full_path(route), answer, methods=["GET"], name=route.path)
+    async def answer(self, route: Route, scope: Scope, send: Send) -> None:
+        """Make or find the answer to a request, and send it."""
+        headers = Headers(scope=scope)
+        lang = language_of(headers, self.lang)
+        done = await self.answers.get(route, scope["query_string"], scope.get("path_params", {}), lang)
+        await send_finished(scope, send, headers, done)
 
     def routes(self) -> list[BaseRoute]:
         """All of them."""
@@ -153,6 +160,19 @@ class Pages:
         return problem_response(error, self.language(request))
 
 
+class _Answer:
+    """ASGI of one endpoint; an object, since Starlette hands the scope as it is to one."""
+
+    def __init__(self, pages: Pages, route: Route) -> None:
+        self._pages = pages
+        self._route = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        del receive
+        await self._pages.answer(self._route, scope, send)
+
+
 class App:
     """The guarded application, for a server or a test client."""
 
@@ -164,15 +184,26 @@ class App:
             exception_handlers={Problem: self.pages.refuse, 404: self.pages.refuse, 405: self.pages.refuse},
         )
         starlette.router.redirect_slashes = False
-        self._guarded = Guard(starlette, rules, self.pages.refuse)
+        self._plain = {full_path(route): route for route in ROUTES if not route.path_params}
+        self._starlette = starlette
+        self._guarded = Guard(self._dispatch, rules, self.pages.refuse)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         await self._guarded(scope, receive, send)
 
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Endpoints without a parameter in their path are most of what is asked; they are found at once."""
+        route = self._plain.get(scope["path"]) if scope["type"] == "http" else None
+        if route is not None and scope["method"] in {"GET", "HEAD"}:
+            await self.pages.answer(route, scope, send)
+            return
+        await self._starlette(scope, receive, send)
+
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         del app
+        self.pages.answers.prepare()
         try:
             yield
         finally:

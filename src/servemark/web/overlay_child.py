@@ -7,7 +7,6 @@ Usage: python -m servemark.web.overlay_child FILE NAME LANG [HOME]. With HOME th
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import io
 import pickle
 import resource
@@ -27,8 +26,8 @@ from servemark.results.importers.registry import importers
 from servemark.results.point import Mapped, Point
 from servemark.store.database import Store
 from servemark.store.found_files import Found, Refused, damaged, find
-from servemark.store.intake import Intake, mapped_rows, take_in
-from servemark.store.raw_files import BLOCK, RawFiles
+from servemark.store.intake import Intake, Used, given_of, hash_of, rows_of, take_in
+from servemark.store.raw_files import RawFiles
 from servemark.store.reasons import reason_text
 from servemark.web.overlays import CPU_S, MAX_POINTS, Read
 
@@ -89,8 +88,9 @@ def _read_file(read: Read, intake: Intake, found: Found, lang: str) -> None:
     reasons: dict[str, int] = {}
     importer = ""
     try:
-        sha256 = _sha256(found)
-        importer, rows = mapped_rows(intake, found)
+        sha256, _ = hash_of(found)
+        chosen, rows = rows_of(intake.importers, given_of(found, found.open, {}, Used(found.beside)))
+        importer = chosen.id if chosen is not None else ""
         for row in rows:
             if row.point is not None:
                 points.append((row.ordinal, row.point))
@@ -105,6 +105,11 @@ def _read_file(read: Read, intake: Intake, found: Found, lang: str) -> None:
     except _DAMAGE as error:
         read.problem(damaged(found.name, error).what(lang))
         return
+    except TooManyPointsError:
+        raise
+    except Exception as error:  # an importer that fails is a fault of the file's, as in an import
+        read.problem(f"{found.name}: {type(error).__name__}: {error}"[:300])
+        return
     for said, count in sorted(reasons.items(), key=lambda each: -each[1]):
         read.problem(f"{found.name}: {said} ({count})")
     judged = judge_all([point for _, point in points])
@@ -116,14 +121,6 @@ def _read_file(read: Read, intake: Intake, found: Found, lang: str) -> None:
 
 def _reason(row: Mapped, lang: str) -> str:
     return reason_text(row.reason, row.reason_values, lang)
-
-
-def _sha256(found: Found) -> str:
-    digest = hashlib.sha256()
-    with found.open() as stream:
-        while block := stream.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def main(arguments: list[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 from dataclasses import dataclass
 
 import uvicorn
@@ -15,6 +16,8 @@ from servemark.web.http_protocol import GuardedProtocol
 GRACE_S = 1
 KEEP_ALIVE_S = 20
 BACKLOG = 512
+SWITCH_S = 0.001
+"""How long a thread that makes an answer may keep those waiting that are finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +61,14 @@ def _refused(key: str, address: Address, error: Exception) -> ServemarkError:
     return ServemarkError(key, Layer.INPUT, exit_code=2, host=address.host, port=address.port, reason=reason)
 
 
-def run_server(app: App, sock: socket.socket) -> None:
-    """Serve until SIGINT or SIGTERM; requests under way get `GRACE_S` seconds."""
-    config = uvicorn.Config(
+def settings(app: App) -> uvicorn.Config:
+    """How uvicorn serves the application. A proxy on this machine is believed about who asked it."""
+    return uvicorn.Config(
         app,
         http=GuardedProtocol,
         ws="none",
         log_config=None,
-        log_level="warning",
+        log_level="error",
         access_log=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
@@ -74,4 +77,9 @@ def run_server(app: App, sock: socket.socket) -> None:
         forwarded_allow_ips="127.0.0.1,::1",
         lifespan="on",
     )
-    uvicorn.Server(config).run(sockets=[sock])
+
+
+def run_server(app: App, sock: socket.socket) -> None:
+    """Serve until SIGINT or SIGTERM; requests under way get `GRACE_S` seconds."""
+    sys.setswitchinterval(SWITCH_S)
+    uvicorn.Server(settings(app)).run(sockets=[sock])

@@ -31,18 +31,18 @@ from servemark.web.problems import Problem
 
 KEPT_POINTS = 60_000
 """Decoded points that are kept for the next question about the same selection; about 3 KB each."""
-REPEATS = 8_000
-"""Points of repeats that the noise is worked out from; older ones are left out."""
+REPEATS = (200, 8)
+"""Configurations that the noise is worked out from, and newest measurements of each."""
 LOOK_S = 3.0
 SWEEPS_S = 10.0
 _Stat = tuple[int, int, int]
 
 
-def file_stat(path: Path) -> _Stat:
+def file_stat(path: Path | str) -> _Stat:
     """(inode, modification time in ns, bytes) of a file; zeros where there is none or it is empty. An empty write-ahead
     log is as good as none, and comes and goes with readers."""
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - asked for every request, with a text that is ready
     except OSError:
         return (0, 0, 0)
     return (found.st_ino, found.st_mtime_ns, found.st_size) if found.st_size else (0, 0, 0)
@@ -99,20 +99,30 @@ class Site:
     overlays: Overlays = field(default_factory=Overlays)
     program: str = field(default_factory=program_version)
     _local: threading.local = field(default_factory=threading.local)
+    _files: tuple[str, str, str] = field(init=False)
     _suite_seen: tuple[float, str] = (0.0, "")
     _noise: tuple[str, NoiseModel] | None = None
     _noise_lock: threading.Lock = field(default_factory=threading.Lock)
     _selections: _Selections = field(default_factory=lambda: _Selections(KEPT_POINTS))
 
+    def __post_init__(self) -> None:
+        """Paths that are looked at for every request, as texts."""
+        self._files = (
+            str(self.home.store),
+            f"{self.home.store}-wal",
+            str(user_rates(self.home.root)),
+        )
+
     def store_version(self) -> str:
         """Changes with every write to the store, with another file under its name, and with a rate card of this home. Two
         or three calls of stat."""
-        path = self.home.store
-        rates = user_rates(self.home.root)
+        main, wal, rates = self._files
         cards = (
-            "".join(str(file_stat(each)) for each in sorted(rates.glob("*.yaml"))) if rates.is_dir() else ""
+            "".join(str(file_stat(each)) for each in sorted(Path(rates).glob("*.yaml")))
+            if file_stat(rates)[0]
+            else ""
         )
-        return f"{file_stat(path)}{file_stat(path.with_name(path.name + '-wal'))}{cards}"
+        return f"{file_stat(main)}{file_stat(wal)}{cards}"
 
     def sweeps_version(self) -> str:
         """Changes with every write to the file of sweeps, and every few seconds: who holds a sweep, and how long it will
@@ -205,13 +215,13 @@ class Site:
         return [self.suite] if self.suite is not None else list(shipped_suites().values())
 
     def noise(self) -> NoiseModel:
-        """What repeats in the whole store show, of the newest `REPEATS` points."""
+        """What repeats in the whole store show, by source and kind of scenario."""
         version = self.store_version()
         with self._noise_lock:
             held = self._noise
             if held is None or held[0] != version:
-                points = [of_stored(each) for each in load_repeats(self.store(), REPEATS)]
-                held = self._noise = (version, noise_model(points))
+                points = [of_stored(each) for each in load_repeats(self.store(), *REPEATS)]
+                held = self._noise = (version, noise_model(points).pooled())
         return held[1]
 
     def secrets(self) -> Sequence[str]:

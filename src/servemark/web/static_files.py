@@ -1,4 +1,8 @@
-"""Files of the page, in memory and compressed once; served under a name that changes with their content."""
+"""Files of the page, in memory and compressed once; served under a name that changes with their content.
+
+The script's modules stay apart on disk and go out as one: a first visit then waits for one answer and not for a chain of
+them, and what is one text compresses better. Comments and indentation stay here.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,9 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from servemark.report.assets import tight_css
+from servemark.report.bundle import join_modules
 
 FOLDER = Path(__file__).parent / "static"
 TYPES: Mapping[str, str] = {
@@ -20,6 +27,7 @@ TYPES: Mapping[str, str] = {
     ".txt": "text/plain; charset=utf-8",
 }
 SHELL = "index.html"
+ENTRY = "app.js"
 _PLAIN_SHELL = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>servemark</title></head>'
     '<body><p><a href="/api/v1/openapi.json">/api/v1/openapi.json</a></p></body></html>'
@@ -62,14 +70,26 @@ class StaticFiles:
                 found[path.relative_to(self._folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
         if found == self._seen and self.version:
             return
-        files = {
-            name: _static((self._folder / name).read_bytes(), TYPES[Path(name).suffix]) for name in found
-        }
+        files = {name: _static(self._bytes(name), TYPES[Path(name).suffix]) for name in found}
         self.version = hashlib.sha256("".join(each.etag for each in files.values()).encode()).hexdigest()[:12]
         self.files, self._seen = files, found
         if SHELL in files:
             html = files[SHELL].data.replace(b'"/static/', f'"/static/{self.version}/'.encode())
             self.shell = _static(html, TYPES[".html"])
+
+    def _bytes(self, name: str) -> bytes:
+        """What goes out under a name: the entry module with all that it imports, a style sheet without its comments, any
+        other file as it is. Raises ServemarkError (layer report) for modules that cannot be joined."""
+        if name == ENTRY:
+            return join_modules(self._text, ENTRY).encode()
+        return (
+            tight_css(self._text(name)).encode()
+            if name.endswith(".css")
+            else (self._folder / name).read_bytes()
+        )
+
+    def _text(self, name: str) -> str:
+        return (self._folder / name).read_text(encoding="utf-8")
 
     def find(self, path: str) -> tuple[StaticFile, bool] | None:
         """(a file, whether its address changes with it) by the path after `/static/`. A name that is not in the list is no

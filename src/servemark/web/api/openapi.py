@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import cast
 
 from servemark import __version__
 from servemark.analysis.selection import KEYS, MAX_TEXT
@@ -11,6 +12,7 @@ from servemark.base.messages import text
 from servemark.web.api.base import (
     JSON,
     LANG,
+    PREFIX,
     Kind,
     Param,
     Query,
@@ -84,7 +86,9 @@ def operation(route: Route, lang: str) -> Plain:
     if route.media == JSON:
         answer = {"type": "array", "items": {"type": "object"}} if route.list_body else {"type": "object"}
     statuses = (
-        [400, 401, 404, 421, 429, 503] if route.path_params or route.selection else [400, 401, 421, 429, 503]
+        [400, 401, 404, 414, 421, 429, 503]
+        if route.path_params or route.selection
+        else [400, 401, 414, 421, 429, 503]
     )
     responses: Plain = {
         "200": {"description": text(route.summary, lang), "content": {route.media: {"schema": answer}}},
@@ -100,9 +104,76 @@ def operation(route: Route, lang: str) -> Plain:
     }
 
 
+def _write(summary: str, lang: str, statuses: Sequence[int], answers: Plain, **more: object) -> Plain:
+    """An operation that changes something; each wants the page's own header."""
+    header = {
+        "name": "X-Servemark",
+        "in": "header",
+        "required": True,
+        "description": text("serve.param.own_header", lang),
+        "schema": {"type": "string", "enum": ["1"]},
+    }
+    parameters = [header, *cast("list[Plain]", more.pop("parameters", []))]
+    refused = {str(status): _problem(status, lang) for status in statuses}
+    return {"summary": text(summary, lang), "parameters": parameters, "responses": answers | refused, **more}
+
+
+def writes(lang: str) -> dict[str, Plain]:
+    """Overlays and sessions."""
+    name = Param("name", "serve.param.name", limit=MAX_TEXT)
+    keep = Param("keep", "serve.param.keep", Kind.FLAG)
+    into = Param("into", "serve.param.into", pattern="[0-9a-z]{8,40}", limit=40)
+    path = Param("id", "serve.param.overlay_id", required=True, pattern="[0-9a-z]{8,40}", limit=40)
+    made: Plain = {
+        "201": {
+            "description": text("serve.api.overlay", lang),
+            "content": {JSON: {"schema": {"type": "object"}}},
+        }
+    }
+    done: Plain = {"204": {"description": text("serve.status.204", lang)}}
+    return {
+        f"{PREFIX}/overlays": {
+            "post": _write(
+                "serve.api.overlay",
+                lang,
+                (400, 401, 403, 404, 408, 413, 421, 429, 503),
+                made,
+                operationId="add_overlay",
+                parameters=[parameter(each, "query", lang) for each in (name, keep, into, LANG)],
+                requestBody={
+                    "required": True,
+                    "description": text("serve.param.body", lang),
+                    "content": {
+                        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+                    },
+                },
+            )
+        },
+        f"{PREFIX}/overlays/{{id}}": {
+            "delete": _write(
+                "serve.api.overlay_gone",
+                lang,
+                (401, 403, 404, 421, 429),
+                done,
+                operationId="remove_overlay",
+                parameters=[parameter(path, "path", lang)],
+            )
+        },
+        f"{PREFIX}/session": {
+            "post": _write(
+                "serve.api.session", lang, (401, 403, 421, 429), done, operationId="begin_session"
+            ),
+            "delete": _write(
+                "serve.api.session_end", lang, (401, 403, 421, 429), done, operationId="end_session"
+            ),
+        },
+    }
+
+
 def document(routes: Sequence[Route], lang: str) -> Plain:
     """The whole document."""
     paths: dict[str, Plain] = {full_path(route): {"get": operation(route, lang)} for route in routes}
+    paths |= writes(lang)
     problem = {
         "type": "object",
         "required": ["status", "title", "detail"],

@@ -11,7 +11,7 @@
 //   heading(text)                  for pages whose title comes with their data: sets the document's title too
 
 import { fill, el } from "./dom.js";
-import { get, Problem } from "./api.js";
+import { get } from "./api.js";
 import { remember, remembered, setWords, lang, t, wanted } from "./i18n.js";
 import { change, go, href, onMove, report, where } from "./state.js";
 import { PAGES, pageOf } from "./pages.js";
@@ -78,7 +78,6 @@ async function attempt(here, work, moved) {
     if (moved) focusHeading(here.root);
   } catch (error) {
     if (error.name === "AbortError" || here !== open) return;
-    if (!(error instanceof Problem)) console.error(error);
     fill(here.root, el("h1", { tabindex: "-1" }, here.page.title(t, {})), trouble(error, show));
     here.view = null;
   }
@@ -132,7 +131,7 @@ function frame() {
       el("nav", { "aria-label": t("web.nav") },
         el("button", { class: "menu quiet", type: "button", "aria-expanded": "false", "aria-controls": "menu", onclick: toggleMenu }, t("web.nav.menu")),
         el("ul", { id: "menu" }, links("main"), more.length > 3 ? el("li", { class: "more" }, el("details", {}, el("summary", {}, t("web.nav.more")), el("ul", {}, more))) : more)),
-      el("div", { class: "bar-end" }, languageButton(), themeButton())),
+      el("div", { class: "bar-end" }, report ? null : languageButton(), themeButton())),
   );
   fill(document.getElementById("foot"), el("div", { class: "wrap" }, el("p", {}, t(report ? "web.foot.report" : "web.foot"))));
 }

@@ -27,6 +27,7 @@ const SHAPES = [
   "M0 5.8L5.4 -4.2H-5.4Z", "M-6 0L-3 -5.2H3L6 0L3 5.2H-3Z", "M-2 -6h4v4h4v4h-4v4h-4v-4h-4v-4h4Z", "M0 -6L1.8 -1.8L6 0L1.8 1.8L0 6L-1.8 1.8L-6 0L-1.8 -1.8Z",
 ];
 const DASHES = ["", "7 4", "2 3", "10 3 2 3", "4 2", "12 4", "1 4", "8 3 1 3 1 3"];
+const SVG = "http://www.w3.org/2000/svg";
 const DENSE = 150; // points from which on the rest steps back
 const REACH = 26; // px around a point in which the pointer finds it
 
@@ -76,7 +77,7 @@ function scale(values, log, from, to) {
     return { low, high, log, at };
   }
   const room = (high - low || Math.abs(high) || 1) * 0.06;
-  low = low >= 0 && low < (high || 1) * 0.5 ? 0 : low - room;
+  low = low >= 0 && (low < (high || 1) * 0.5 || low === high) ? 0 : low - room;
   high += room;
   return { low, high, log, at: (v) => from + ((v - low) / (high - low)) * (to - from) };
 }
@@ -87,7 +88,8 @@ export function chart(host, { t }) {
   fill(host, node, bubble);
   host.classList.add("chart-host");
   let data = null;
-  let seen = []; // drawn points: { i, px, py, link }
+  let seen = []; // drawn points: { i, level, px, py, link }
+  let ranks = new Map(); // point -> how much it matters
   let place = new Map(); // point -> its entry in seen
   let active = -1;
   let entry = -1; // the point that Tab comes to
@@ -109,10 +111,17 @@ export function chart(host, { t }) {
   function paint() {
     const width = Math.max(280, host.clientWidth);
     const height = Math.round(Math.max(330, Math.min(500, width * 0.62)));
-    const known = visible(data);
-    const inside = known.filter((i) => (!data.x.log || data.points.x[i] > 0) && (!data.y.log || data.points.y[i] > 0));
+    const measured = visible(data);
+    const inside = measured.filter((i) => (!data.x.log || data.points.x[i] > 0) && (!data.y.log || data.points.y[i] > 0));
     const xs = inside.map((i) => data.points.x[i]);
     const ys = inside.map((i) => data.points.y[i]);
+    if (inside.length <= DENSE) {
+      for (const [values, name] of [[xs, "x"], [ys, "y"]]) {
+        for (const side of [name + "_low", name + "_high"]) {
+          for (const i of inside) if (data.points[side] && known(data.points[side][i]) && (!data[name].log || data.points[side][i] > 0)) values.push(data.points[side][i]);
+        }
+      }
+    }
     for (const [x, y] of data.front || []) {
       if ((data.x.log && !(x > 0)) || (data.y.log && !(y > 0))) continue;
       xs.push(x); // the whole front stays in sight, whoever holds it
@@ -129,12 +138,13 @@ export function chart(host, { t }) {
     node.setAttribute("height", height);
     node.setAttribute("aria-label", data.label);
     probe = svg("g", { class: "probe", "aria-hidden": "true" });
+    ranks = rank(inside);
     const dense = inside.length > DENSE;
     node.classList.toggle("dense", dense);
     const dots = points(inside);
-    fill(node, ground(marks), attained(), connectors(inside), bands(dense ? inside.filter((i) => rank(i) > 0) : inside), steps(), target(), dots, tags(), probe);
+    fill(node, ground(marks), attained(), connectors(inside), bands(dense ? inside.filter((i) => ranks.get(i) > 0) : inside), steps(), target(), dots, tags(), probe);
     hide();
-    return { drawn: inside.length, outside: known.length - inside.length };
+    return { drawn: inside.length, outside: measured.length - inside.length };
   }
 
   function ground(marks) {
@@ -228,48 +238,60 @@ export function chart(host, { t }) {
       (data.marks || []).map((mark) => svg("circle", { class: "read " + mark.kind, cx: r(scales.x.at(mark.x)), cy: r(scales.y.at(mark.y)), r: mark.kind === "floor" ? 10 : 5 })));
   }
 
+  // One group for each rank and series, so that colour is said once; what matters most is drawn last.
   function points(inside) {
+    const groups = [new Map(), new Map(), new Map()];
+    const all = svg("g", { class: "dots" });
     seen = [];
     place = new Map();
-    const group = svg("g", { class: "dots" });
-    const order = [...inside].sort((a, b) => rank(a) - rank(b));
-    for (const i of order) {
+    for (const i of inside) {
       const s = data.lines[data.points.line[i]].series;
-      const { colour, shape } = style(s);
-      const [px, py] = [r(scales.x.at(data.points.x[i])), r(scales.y.at(data.points.y[i]))];
-      const small = rank(i) === 0 ? (inside.length > DENSE ? " scale(.5)" : " scale(.72)") : "";
-      const mark = svg("path", { d: shape, class: "dot " + data.points.state[i] + (data.points.official[i] === false ? " unofficial" : ""), transform: "translate(" + px + " " + py + ")" + small, vars: { "--c": colour } });
-      const link = svg("a", { href: data.href(i), tabindex: "-1", "aria-label": data.name(i), "data-i": i }, mark);
-      group.append(link);
-      const entryOf = { i, px, py, link };
-      seen.push(entryOf);
-      place.set(i, entryOf);
+      const level = ranks.get(i);
+      if (!groups[level].has(s)) groups[level].set(s, svg("g", { vars: { "--c": style(s).colour } }));
+      const at = { i, level, px: r(scales.x.at(data.points.x[i])), py: r(scales.y.at(data.points.y[i])) };
+      at.link = dot(at, style(s).shape, level ? "" : inside.length > DENSE ? " scale(.5)" : " scale(.72)");
+      groups[level].get(s).append(at.link);
+      seen.push(at);
+      place.set(i, at);
     }
-    if (!place.has(entry)) entry = order.length ? order[order.length - 1] : -1;
+    for (const each of groups) all.append(...each.values());
+    if (!place.has(entry)) entry = seen.length ? seen.reduce((best, each) => (each.level > best.level ? each : best)).i : -1;
     if (place.has(entry)) place.get(entry).link.setAttribute("tabindex", "0");
-    return group;
+    return all;
   }
 
-  function rank(i) {
-    return data.points.state[i] !== "dominated" ? 2 : onOwn(i) ? 1 : 0;
+  // Thousands of these are made at once: without the comforts of svg().
+  function dot({ i, px, py }, shape, small) {
+    const link = document.createElementNS(SVG, "a");
+    link.setAttribute("href", data.href(i));
+    link.setAttribute("tabindex", "-1");
+    link.setAttribute("aria-label", data.name(i));
+    link.setAttribute("data-i", i);
+    const mark = document.createElementNS(SVG, "path");
+    mark.setAttribute("d", shape);
+    mark.setAttribute("class", "dot " + data.points.state[i] + (data.points.official[i] === false ? " unofficial" : ""));
+    mark.setAttribute("transform", "translate(" + px + " " + py + ")" + small);
+    link.append(mark);
+    return link;
   }
 
-  function onOwn(i) {
-    const series = data.series[data.lines[data.points.line[i]].series];
-    if (!series.corners) series.corners = new Set((series.path || []).map(([x, y]) => x + " " + y));
-    return series.corners.has(data.points.x[i] + " " + data.points.y[i]);
+  // 2: on the front, or beyond it; 1: on the staircase of its own series; 0: neither.
+  function rank(inside) {
+    const corners = data.series.map((series) => new Set((series.path || []).map(([x, y]) => x + " " + y)));
+    const p = data.points;
+    return new Map(inside.map((i) => [i, p.state[i] !== "dominated" ? 2 : corners[data.lines[p.line[i]].series].has(p.x[i] + " " + p.y[i]) ? 1 : 0]));
   }
 
   // Short names beside points of the front, where there is room for them.
   function tags() {
-    const taken = seen.map(({ px, py }) => [px - 6, py - 6, px + 6, py + 6]);
+    const taken = seen.filter((each) => each.level || !node.classList.contains("dense")).map(({ px, py }) => [px - 6, py - 6, px + 6, py + 6]);
     const most = box.width < 520 ? 12 : 26;
     const said = new Map();
     const group = svg("g", { class: "tags", "aria-hidden": "true" });
-    for (const { i, px, py } of [...seen].filter((each) => rank(each.i) === 2).sort((a, b) => a.px - b.px).slice(0, 60)) {
+    for (const { i, px, py } of seen.filter((each) => each.level === 2).sort((a, b) => a.px - b.px).slice(0, 60)) {
       const text = clip(data.tag(i), most);
       if ((said.get(text) || -Infinity) > px - 110) continue; // the same word again, close by
-      const wide = textWidth(text) * 0.92;
+      const wide = textWidth(text) * 0.98;
       for (const [dx, dy] of [[9, -8], [9, 15], [-9 - wide, -8], [-9 - wide, 15]]) {
         const area = [px + dx, py + dy - 10, px + dx + wide, py + dy + 2];
         if (area[0] < box.left + 2 || area[2] > box.right || area[1] < box.top + 14 || area[3] > box.bottom - 2) continue;
@@ -327,7 +349,7 @@ export function chart(host, { t }) {
     let found = null;
     let best = REACH * REACH;
     for (const each of seen) {
-      const far = (each.px - x) ** 2 + (each.py - y) ** 2 - rank(each.i);
+      const far = (each.px - x) ** 2 + (each.py - y) ** 2 - each.level;
       if (far < best) [found, best] = [each, far];
     }
     return found;
@@ -400,17 +422,16 @@ export function chart(host, { t }) {
 
 function visible(data) {
   const p = data.points;
+  const corners = data.dominated === false ? data.series.map((series) => new Set((series.path || []).map((each) => each.join(" ")))) : null;
   const found = [];
   for (let i = 0; i < p.x.length; i += 1) {
     if (!known(p.x[i]) || !known(p.y[i]) || p.state[i] === "excluded" || p.state[i] === "absent") continue;
-    const series = data.series[data.lines[p.line[i]].series];
-    if (series.shown && (data.dominated !== false || p.state[i] !== "dominated" || inPath(series, p.x[i], p.y[i]))) found.push(i);
+    const s = data.lines[p.line[i]].series;
+    if (!data.series[s].shown) continue;
+    if (corners && p.state[i] === "dominated" && !corners[s].has(p.x[i] + " " + p.y[i])) continue;
+    found.push(i);
   }
   return found;
-}
-
-function inPath(series, x, y) {
-  return (series.path || []).some((each) => each[0] === x && each[1] === y);
 }
 
 function known(v) {

@@ -12,9 +12,11 @@ const COUNTED = new Set(["count", "requests", "sessions", "GPUs", ""]);
 export function significant(value, digits = 3) {
   if (!Number.isFinite(value)) return ABSENT;
   if (Math.abs(value) < 1e-9) return "0";
-  const places = (v) => Math.min(12, Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(v)))));
-  const rounded = Number(value.toFixed(places(value)));
-  return group(value.toFixed(rounded ? Math.min(places(value), places(rounded)) : places(value)));
+  const size = Math.abs(value);
+  const places = Math.min(12, Math.max(0, digits - 1 - Math.floor(Math.log10(size))));
+  const text = value.toFixed(places);
+  // Rounding may carry into a new digit: 99.96 is 100, not 100.0.
+  return group(places && Math.abs(text) >= 10 ** (digits - places) ? value.toFixed(places - 1) : text);
 }
 
 // A number that somebody chose (a tick, a target): as short as it is exact, "50" and not "50.0".

@@ -13,6 +13,7 @@ import { t } from "./i18n.js";
 export function trouble(error, again) {
   const known = error && error.title;
   if (error && error.status === 401) return door(again);
+  if (!known) console.error(error);
   return el("section", { class: "notice bad", role: "alert" },
     el("h2", {}, known ? error.title : t("web.problem.page")),
     el("p", {}, known ? error.detail : String(error && error.message)),

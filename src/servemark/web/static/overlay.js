@@ -31,7 +31,7 @@ export function dropZone(root, ctx, done) {
       done([...(before ? before.split(",") : []), ...ids].join(","));
       fill(told, problems.length ? notice("warn", el("ul", { class: "plain" }, problems.slice(0, 8).map((each) => el("li", {}, typeof each === "string" ? each : each.text || each.title || JSON.stringify(each))))) : null);
     } catch (error) {
-      fill(told, trouble(error));
+      fill(told, trouble(error, () => take(files)));
     }
   }
 

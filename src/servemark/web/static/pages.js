@@ -1,18 +1,24 @@
 // Every page: its address, its words in the menu (`web.nav.NAME`), its module. A new page adds two lines here.
 // `menu`: "main" stands in the bar, "more" under More, null in neither. `/point` also takes `/point/REF`.
 
+import { title as compareTitle, render as compareRender } from "./pages/compare.js";
 import { title as costTitle, render as costRender } from "./pages/cost.js";
 import { title as frontTitle, render as frontRender } from "./pages/front.js";
 import { title as historyTitle, render as historyRender } from "./pages/history.js";
 import { title as metricsTitle, render as metricsRender } from "./pages/metrics.js";
+import { title as overviewTitle, render as overviewRender } from "./pages/overview.js";
+import { title as pointTitle, render as pointRender } from "./pages/point.js";
 import { title as reliabilityTitle, render as reliabilityRender } from "./pages/reliability.js";
 
 export const PAGES = [
+  { path: "/overview", name: "overview", menu: "main", title: overviewTitle, render: overviewRender },
   { path: "/front", name: "front", menu: "main", title: frontTitle, render: frontRender },
+  { path: "/compare", name: "compare", menu: "main", title: compareTitle, render: compareRender },
   { path: "/history", name: "history", menu: "main", title: historyTitle, render: historyRender },
   { path: "/cost", name: "cost", menu: "main", title: costTitle, render: costRender },
   { path: "/reliability", name: "reliability", menu: "more", title: reliabilityTitle, render: reliabilityRender },
   { path: "/metrics", name: "metrics", menu: "more", title: metricsTitle, render: metricsRender },
+  { path: "/point", name: "point", menu: null, title: pointTitle, render: pointRender },
 ];
 
 export const HOME = "/front";

@@ -10,22 +10,24 @@ const PAD = 24;
 export async function picture(node, { title, lines, legend, foot }) {
   const width = node.width.baseVal.value;
   const height = node.height.baseVal.value;
-  const root = getComputedStyle(document.documentElement);
   const ink = (name) => resolved(node, "var(" + name + ")");
   const ratio = 2;
-  const head = 40 + lines.length * 20;
-  const keys = rowsOf(legend, width);
   const canvas = document.createElement("canvas");
+  const family = getComputedStyle(document.body).fontFamily;
+  const [small, tiny] = ["13px " + family, "11px " + family];
+  const said = lines.flatMap((text) => wrapped(canvas, text, small, width));
+  const feet = wrapped(canvas, foot, tiny, width);
+  const head = 44 + said.length * 20;
+  const keys = rowsOf(legend, width);
   canvas.width = (width + 2 * PAD) * ratio;
-  canvas.height = (head + height + keys.height + 34 + 2 * PAD) * ratio;
+  canvas.height = (head + height + keys.height + 20 + feet.length * 15 + 2 * PAD) * ratio;
   const pen = canvas.getContext("2d");
   pen.scale(ratio, ratio);
   pen.fillStyle = ink("--raised");
   pen.fillRect(0, 0, canvas.width, canvas.height);
-  const family = getComputedStyle(document.body).fontFamily;
   write(pen, title, PAD, PAD + 18, "650 20px " + family, ink("--ink"), width);
-  lines.forEach((text, k) => write(pen, text, PAD, PAD + 44 + k * 20, "13px " + family, ink("--soft"), width));
-  pen.drawImage(await image(frozen(node, root)), PAD, PAD + head, width, height);
+  said.forEach((text, k) => write(pen, text, PAD, PAD + 46 + k * 20, small, ink("--soft"), width));
+  pen.drawImage(await image(frozen(node)), PAD, PAD + head, width, height);
   for (const { label, i, x, y } of keys.items) {
     const { colour, shape } = style(i);
     const at = [PAD + x + 8, PAD + head + height + y];
@@ -34,9 +36,9 @@ export async function picture(node, { title, lines, legend, foot }) {
     pen.fillStyle = resolved(node, colour);
     pen.fill(new Path2D(shape));
     pen.restore();
-    write(pen, label, at[0] + 14, at[1] + 4, "13px " + family, ink("--ink"), 400);
+    write(pen, label, at[0] + 14, at[1] + 4, small, ink("--ink"), 400);
   }
-  write(pen, foot, PAD, canvas.height / ratio - PAD + 4, "11px " + family, ink("--faint"), width);
+  feet.forEach((text, k) => write(pen, text, PAD, PAD + head + height + keys.height + 30 + k * 15, tiny, ink("--faint"), width));
   return new Promise((done) => canvas.toBlob(done, "image/png"));
 }
 
@@ -50,6 +52,27 @@ function rowsOf(legend, width) {
     x += wide;
   }
   return { items, height: y + 16 };
+}
+
+// Lines of a text: broken at spaces, and inside a word where one is wider than a line.
+function wrapped(canvas, text, font, width) {
+  const pen = canvas.getContext("2d");
+  pen.font = font;
+  const found = [];
+  let line = "";
+  for (const piece of text.match(/[^ &/·]+[ &/·]*|[ &/·]+/g) || []) {
+    if (line && pen.measureText(line + piece).width > width) {
+      found.push(line);
+      line = "";
+    }
+    line += piece;
+    while (pen.measureText(line).width > width && line.length > 8) {
+      const fits = Math.max(8, Math.floor((line.length * width) / pen.measureText(line).width) - 1);
+      found.push(line.slice(0, fits));
+      line = line.slice(fits);
+    }
+  }
+  return [...found, line].filter(Boolean).slice(0, 6);
 }
 
 function write(pen, text, x, y, font, colour, width) {

@@ -9,7 +9,7 @@ import { scenarioName } from "../names.js";
 import { copy, empty, notice, save, trouble } from "../notices.js";
 import { dropZone } from "../overlay.js";
 import { picture } from "../png.js";
-import { query } from "../state.js";
+import { query, report } from "../state.js";
 import { table, toCsv } from "../table.js";
 
 // What of the address is the page's own and no part of the question to the server.
@@ -137,7 +137,7 @@ function paint(ctx, state) {
   fill(parts.findings, rest.length ? [el("h2", { class: "sr" }, t("web.front.findings")), el("ul", {}, rest.map((text) => el("li", {}, text)))] : null);
   fill(parts.banner, ctx.params.get("overlay") ? banner(ctx, state) : null);
   if (!keepsFocus(parts.picks)) fill(parts.picks, picks(ctx, state));
-  if (!keepsFocus(parts.filters)) fill(parts.filters, filters(ctx, facets, state.set));
+  if (!keepsFocus(parts.filters)) fill(parts.filters, ctx.report ? null : filters(ctx, facets, state.set));
   axes(ctx, state);
   const data = chartData(ctx, view, drawn, how, only !== "front");
   const counts = state.plot.draw(data);
@@ -145,9 +145,11 @@ function paint(ctx, state) {
   fill(parts.read, reading(ctx, view, how));
   if (!keepsFocus(parts.legend)) legend(ctx, state, how, drawn, shown);
   else refreshLegend(parts.legend, shown);
-  if (!keepsFocus(parts.target)) fill(parts.target, targetPick(ctx, state, how));
+  if (!keepsFocus(parts.target)) fill(parts.target, ctx.report ? null : targetPick(ctx, state, how));
   if (!keepsFocus(parts.options)) fill(parts.options, viewOptions(ctx, state));
-  rows(ctx, state, how, shown);
+  const key = [...shown].join(" "); // a change of scale leaves the rows as they are
+  if (state.rowsOf !== view || state.rowsKey !== key) rows(ctx, state, how, shown);
+  Object.assign(state, { rowsOf: view, rowsKey: key });
   tools(ctx, state, how);
   fill(parts.left, leftOut(ctx, view));
   fill(parts.notes, view.notes.length ? [el("h2", {}, t("web.front.notes")), el("ul", { class: "plain" }, view.notes.map((text) => el("li", {}, text)))] : null);
@@ -186,6 +188,7 @@ function picks(ctx, state) {
 }
 
 function withAny(t, name, options, chosen) {
+  if (report && chosen) return options; // a report holds its selection and no more
   const known = !chosen || options.some(([id]) => id === chosen);
   return [["", t("web.any." + name)], ...(known ? [] : [[chosen, chosen]]), ...options];
 }
@@ -259,6 +262,8 @@ function chartData(ctx, view, series, how, dominated) {
   const marks = [];
   if (read && known(read.overall.floor)) marks.push({ x: c.x[read.overall.floor], y: c.y[read.overall.floor], kind: "floor" });
   const place = (i) => view.lines[c.line[i]];
+  const at = pointsAt(ctx);
+  const names = (view.names = view.names || []); // said once for each view, however often it is drawn
   return {
     label: t("web.chart.label", { y: view.y.label, x: view.x.label, points: c.x.length }),
     x: axis("x"),
@@ -271,15 +276,21 @@ function chartData(ctx, view, series, how, dominated) {
     target: read ? read.target : null,
     targetLabel: read ? targetText(how, read) : "",
     marks,
-    href: (i) => pointHref(ctx, c.ref[i]),
+    href: (i) => at(c.ref[i]),
     tag: (i) => place(i).label,
-    name: (i) => t("web.chart.point", { series: series[place(i).series].label, line: place(i).label, load: load(t, c.concurrency[i]), x: view.x.label + " " + how.x.text(c.x[i]), y: view.y.label + " " + how.y.text(c.y[i]), state: stateText(t, view, i) }),
+    name: (i) => names[i] || (names[i] = t("web.chart.point", { series: series[place(i).series].label, line: place(i).label, load: load(t, c.concurrency[i]), x: view.x.label + " " + how.x.text(c.x[i]), y: view.y.label + " " + how.y.text(c.y[i]), state: stateText(t, view, i) })),
     tip: (i) => tip(ctx, view, series, how, i),
   };
 }
 
 function pointHref(ctx, ref) {
-  return ctx.href("/point/" + encodeURIComponent(ref).replaceAll("%3A", ":"));
+  return pointsAt(ctx)(ref);
+}
+
+// Addresses of many points: what they have in common is made once.
+function pointsAt(ctx) {
+  const [before, after] = ctx.href("/point/~").split("~");
+  return (ref) => before + (/^[\w:.-]+$/.test(ref) ? ref : encodeURIComponent(ref)) + after;
 }
 
 function targetText(how, read) {
