@@ -25,7 +25,7 @@ from servemark.web.site import Site
 from servemark.web.static_files import StaticFile, StaticFiles
 from servemark.web.uploads import Uploads
 
-PAGES = ("overview", "front", "compare", "history", "cost", "sweeps", "health", "changelog", "reliability", "metrics")
+PAGES = ("front", "compare", "history", "cost", "sweeps", "health", "changelog", "reliability", "metrics")
 _FOREVER = "public, max-age=31536000, immutable"
 _ASK_AGAIN = "no-cache"
 
