@@ -233,7 +233,9 @@ def test_a_report_reads_without_scripts(home: Path, tmp_path: Path, open_page: A
 def test_hostile_names_in_a_report(home: Path, made: Any, tmp_path: Path, open_page: Any) -> None:
     """The models of the made store whose names are attacks."""
     path = tmp_path / "report.html"
-    path.write_text(write_selection(Home(home), parse_selection([f"model={made.HOSTILE}"]), "en").page, encoding="utf-8")
+    path.write_text(
+        write_selection(Home(home), parse_selection([f"model={made.HOSTILE}"]), "en").page, encoding="utf-8"
+    )
     page = open_page(path.as_uri(), offline=True)
     page.wait_for_selector(".chart .dots a, .empty")
     assert page.locator("img").count() == 0
