@@ -5,9 +5,10 @@ time, failed requests, logs, accuracy samples. Bounded whatever the run's size; 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from servemark.analysis.figure_words import metric_label
 from servemark.analysis.format import display, one
@@ -53,7 +54,7 @@ TICKS = 6
 
 
 @dataclass(slots=True)
-class _Values:
+class Values:
     """Values of one metric; beyond MAX_VALUES every other one is dropped and every `stride`th is taken."""
 
     kept: array[float] = field(default_factory=lambda: array("d"))
@@ -70,15 +71,20 @@ class _Values:
 
 
 @dataclass(slots=True)
-class _Read:
-    """What one pass over the records gathers."""
+class Gathered:
+    """What one pass over records gathers: values by metric, bars with their lane where it is told, failures."""
 
-    values: dict[str, _Values] = field(default_factory=lambda: {name: _Values() for name in HISTOGRAMS})
+    values: dict[str, Values]
     bars: list[tuple[int | None, Bar]] = field(default_factory=list)
     failed: list[FailedRequest] = field(default_factory=list)
     failed_total: int = 0
     never_started: int = 0
     notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, metrics: Iterable[str]) -> Self:
+        """Nothing yet, with room for these metrics."""
+        return cls({name: Values() for name in metrics})
 
 
 def request_view(folder: Path, lang: str | None = None) -> RequestView:
@@ -91,8 +97,8 @@ def request_view(folder: Path, lang: str | None = None) -> RequestView:
         found.notes.append(text("analysis.requests.failed_more", lang, **said))
     return RequestView(
         run_id=row.run_id,
-        histograms=tuple(_histograms(found, lang)),
-        lanes=_lanes(found, lang),
+        histograms=tuple(histogram_views(found, lang)),
+        lanes=lanes_view(found, lang),
         engine=engine_tracks(folder, lang),
         gpus=gpu_tracks(folder, lang),
         failed=tuple(found.failed),
@@ -104,8 +110,8 @@ def request_view(folder: Path, lang: str | None = None) -> RequestView:
     )
 
 
-def _read(folder: Path, row: ResultRow, lang: str | None) -> _Read:
-    found = _Read()
+def _read(folder: Path, row: ResultRow, lang: str | None) -> Gathered:
+    found = Gathered.of(HISTOGRAMS)
     path = folder / REQUESTS_NAME
     count = 0
     try:
@@ -122,13 +128,13 @@ def _read(folder: Path, row: ResultRow, lang: str | None) -> _Read:
     return found
 
 
-def _records(path: Path, found: _Read, lang: str | None) -> Iterator[tuple[int, RequestRecord]]:
+def _records(path: Path, found: Gathered, lang: str | None) -> Iterator[tuple[int, RequestRecord]]:
     if has_torn_tail(path):
         found.notes.append(text("analysis.requests.torn", lang))
     return read_records(path, allow_torn_tail=True)
 
 
-def _take(found: _Read, line: int, record: RequestRecord, row: ResultRow) -> None:
+def _take(found: Gathered, line: int, record: RequestRecord, row: ResultRow) -> None:
     if record.outcome == "ok":
         for name, values in found.values.items():
             values.extend(chunk_gaps_s(record) if name == GAPS else VALUES[name](record))
@@ -142,7 +148,8 @@ def _take(found: _Read, line: int, record: RequestRecord, row: ResultRow) -> Non
         found.bars.append((record.lane, bar_of(record, record.start_s, 0.0)))
 
 
-def _histograms(found: _Read, lang: str | None) -> Iterator[HistogramView]:
+def histogram_views(found: Gathered, lang: str | None) -> Iterator[HistogramView]:
+    """The histograms of what was gathered; metrics without any value are left out."""
     for name, values in found.values.items():
         if name == GAPS:  # whole microseconds as everywhere, for those alone that are counted
             values.kept = array("d", map(to_microseconds, values.kept))
@@ -153,7 +160,7 @@ def _histograms(found: _Read, lang: str | None) -> Iterator[HistogramView]:
             yield _histogram_view(made, values, lang)
 
 
-def _histogram_view(made: Histogram, values: _Values, lang: str | None) -> HistogramView:
+def _histogram_view(made: Histogram, values: Values, lang: str | None) -> HistogramView:
     shown = display(made.unit, (made.p99, made.p50))
     edges = tuple(edge * shown.factor for edge in made.edges)
     notes = []
@@ -189,7 +196,7 @@ def _histogram_view(made: Histogram, values: _Values, lang: str | None) -> Histo
     )
 
 
-def _lanes(found: _Read, lang: str | None) -> LanesView:
+def lanes_view(found: Gathered, lang: str | None) -> LanesView:
     """Lanes of all requests, then as many of them as can be drawn, evenly by their start."""
     bars = sorted(found.bars, key=lambda each: each[1].start_s)
     zero = bars[0][1].start_s if bars else 0.0
