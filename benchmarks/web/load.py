@@ -4,10 +4,12 @@
 87 configurations of five loads a pair, as many nights as give the points), starts `servemark serve` on it as a process, and
 asks it from another. One JSON object a part:
 
-- `cached`: every reader asks for answers that are finished, one after the other, without a pause;
-- `mixed`: readers with a pause of 50 to 150 ms ask for fronts of ten scenarios on six pairs of axes in two languages, facets,
-  points and metrics of a server that has answered nothing before: every first answer has to be made;
+- `cold`: one reader asks a server that has answered nothing for the fronts of ten scenarios; every answer has to be made;
+- `mixed`: readers ask about once a second for fronts of ten scenarios on six pairs of axes in two languages, facets,
+  metrics, words and the page; one front in ten is one that nobody has asked for before (`made`);
 - `etag`: the same, with the tags of what each reader has seen;
+- `cached`: every reader asks for answers that are finished, one after the other, without a pause;
+  each of them with the processor time of the server's process a request, which a busy machine does not change;
 - `first_load`: bytes of the page and all that it names, as sent; and of the first front;
 - `verb`: milliseconds until `servemark serve --help` has ended, and until the server answers.
 """
@@ -18,6 +20,7 @@ import argparse
 import asyncio
 import io
 import json
+import os
 import random
 import re
 import subprocess
@@ -69,14 +72,15 @@ def night(number: int) -> Iterator[Mapped]:
         for isl, osl in SCENARIOS:
             for config in range(CONFIGS):
                 for load in LOADS:
-                    yield Mapped(ordinal, "mapped", point(number, model, isl, osl, config, load, rng))
+                    yield Mapped(ordinal, "mapped", point(number, model, (isl, osl), (config, load), rng))
                     ordinal += 1
 
 
 def point(
-    number: int, model: str, isl: int, osl: int, config: int, load: int, rng: random.Random
+    number: int, model: str, lengths: tuple[int, int], place: tuple[int, int], rng: random.Random
 ) -> Point:
-    """One point with 22 figures."""
+    """One point with 19 figures."""
+    (isl, osl), (config, load) = lengths, place
     hardware = HARDWARE[config % len(HARDWARE)]
     engine = ENGINES[config // len(HARDWARE) % len(ENGINES)]
     gpus = 2 ** (config % 4)
@@ -163,8 +167,8 @@ def percentiles(some: list[float]) -> dict[str, float]:
     return {name: round(value * 1e3, 2) for name, value in (place | {"max": ranked[-1]}).items()}
 
 
-def urls(seed: int) -> Iterator[tuple[str, str]]:
-    """(kind, address) as readers come by them, for ever."""
+def urls(seed: int, fresh: float) -> Iterator[tuple[str, str]]:
+    """(kind, address) as readers come by them, for ever; `fresh`: the share of fronts that nobody has asked for."""
     rng = random.Random(seed)
     while True:
         kind = rng.choices(("front", "facets", "metrics", "messages", "page"), (70, 12, 6, 6, 6))[0]
@@ -173,24 +177,25 @@ def urls(seed: int) -> Iterator[tuple[str, str]]:
             isl, osl = rng.choice(SCENARIOS)
             x, y = rng.choice(AXES)
             words = f"model={rng.choice(MODELS)}&scenario=fixed-seq-len:{isl}/{osl}&x={x}&y={y}&lang={lang}"
-            yield kind, f"/api/v1/front?{words}"
+            made = rng.random() < fresh
+            target = f"&target={rng.uniform(10, 100):.6f}" if made else ""
+            yield ("made" if made else kind), f"/api/v1/front?{words}{target}"
         elif kind == "page":
             yield kind, "/"
         else:
             yield kind, f"/api/v1/{kind}?lang={lang}"
 
 
-async def reader(port: int, seed: int, until: float, seen: Seen, pause: bool, tags: bool) -> None:
+async def reader(port: int, seed: int, until: float, seen: Seen, how: How) -> None:
     """One reader on one connection, as a browser keeps it."""
     rng = random.Random(seed)
     known: dict[str, str] = {}
     incoming, outgoing = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
-    if pause:
-        await asyncio.sleep(rng.random() * 0.2)
-    for kind, url in urls(seed):
+    await asyncio.sleep(rng.random() * how.pause)
+    for kind, url in urls(seed + how.seed, how.fresh):
         if time.perf_counter() > until:
             break
-        tag = f"If-None-Match: {known[url]}\r\n" if tags and url in known else ""
+        tag = f"If-None-Match: {known[url]}\r\n" if how.tags and url in known else ""
         head = f"GET {url} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept-Encoding: gzip\r\n{tag}\r\n"
         began = time.perf_counter()
         outgoing.write(head.encode())
@@ -203,18 +208,55 @@ async def reader(port: int, seed: int, until: float, seen: Seen, pause: bool, ta
         found = re.search(r"\netag: ([^\r]+)", answer)
         if found:
             known[url] = found[1].replace('w/"', 'W/"')
-        if pause:
-            await asyncio.sleep(rng.uniform(0.05, 0.15))
+        if how.pause:
+            await asyncio.sleep(rng.uniform(0.5, 1.5) * how.pause)
     outgoing.close()
 
 
-async def load(port: int, readers: int, seconds: float, *, pause: bool, tags: bool) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class How:
+    """How readers ask: seconds between answers and questions in the mean, share of new fronts, with tags or without."""
+
+    pause: float = 0.0
+    fresh: float = 0.0
+    tags: bool = False
+    seed: int = 0
+
+
+async def load(server: Server, readers: int, seconds: float, how: How) -> dict[str, object]:
     """All readers at once."""
     seen = Seen()
-    began = time.perf_counter()
+    began, used = time.perf_counter(), server.cpu_s()
     until = began + seconds
-    await asyncio.gather(*(reader(port, seed, until, seen, pause, tags) for seed in range(readers)))
-    return seen.told(time.perf_counter() - began)
+    await asyncio.gather(*(reader(server.port, seed, until, seen, how) for seed in range(readers)))
+    told = seen.told(time.perf_counter() - began)
+    count = sum(seen.statuses.values())
+    return {**told, "server_cpu_ms_a_request": round((server.cpu_s() - used) / count * 1e3, 3)}
+
+
+async def cold(server: Server) -> dict[str, object]:
+    """The first front of every scenario, one after the other."""
+    times, used = [], server.cpu_s()
+    for model in MODELS:
+        for isl, osl in SCENARIOS:
+            began = time.perf_counter()
+            await get(server.port, f"/api/v1/front?model={model}&scenario=fixed-seq-len:{isl}/{osl}")
+            times.append(time.perf_counter() - began)
+    cpu = round((server.cpu_s() - used) / len(times) * 1e3, 1)
+    return {"first_ms": round(times[0] * 1e3, 1), **percentiles(times[1:]), "server_cpu_ms_a_request": cpu}
+
+
+async def warm(server: Server) -> None:
+    """Ask once for everything that `mixed` asks for again."""
+    for model in MODELS:
+        for isl, osl in SCENARIOS:
+            for x, y in AXES:
+                for lang in ("en", "zh"):
+                    words = f"model={model}&scenario=fixed-seq-len:{isl}/{osl}&x={x}&y={y}&lang={lang}"
+                    await get(server.port, f"/api/v1/front?{words}")
+    for kind in ("facets", "metrics", "messages"):
+        for lang in ("en", "zh"):
+            await get(server.port, f"/api/v1/{kind}?lang={lang}")
 
 
 class Server:
@@ -228,6 +270,11 @@ class Server:
         self.port = int(json.loads(self.child.stdout.readline())["url"].rstrip("/").rpartition(":")[2])
         asyncio.run(get(self.port, "/"))
         self.up_s = time.perf_counter() - began
+
+    def cpu_s(self) -> float:
+        """Processor time that the process has used."""
+        parts = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
         """End it."""
@@ -257,13 +304,21 @@ async def first_load(port: int) -> dict[str, object]:
         url = wanted.pop()
         head, body = await get(port, url)
         sizes[url] = len(body)
-        text = (gzip.decompress(body) if "content-encoding: gzip" in head.lower() else body).decode("utf-8", "replace")
-        found = re.findall(r'"(/static/[^"]+)"', text) if url == "/front" else re.findall(r'from "(\.[^"]+)"', text)
+        text = (gzip.decompress(body) if "content-encoding: gzip" in head.lower() else body).decode(
+            "utf-8", "replace"
+        )
+        found = (
+            re.findall(r'"(/static/[^"]+)"', text)
+            if url == "/front"
+            else re.findall(r'from "(\.[^"]+)"', text)
+        )
         for each in found:
             parts = each if each.startswith("/") else _joined(url, each)
             if parts not in sizes and parts not in wanted:
                 wanted.append(parts)
-    _, front = await get(port, f"/api/v1/front?model=alpha&scenario=fixed-seq-len:{SCENARIOS[0][0]}/{SCENARIOS[0][1]}")
+    _, front = await get(
+        port, f"/api/v1/front?model=alpha&scenario=fixed-seq-len:{SCENARIOS[0][0]}/{SCENARIOS[0][1]}"
+    )
     return {"files": len(sizes), "bytes": sum(sizes.values()), "front_of_435_points": len(front)}
 
 
@@ -282,7 +337,9 @@ def verb() -> float:
     times = []
     for _ in range(3):
         began = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "servemark", "serve", "--help"], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-m", "servemark", "serve", "--help"], check=True, capture_output=True
+        )
         times.append(time.perf_counter() - began)
     return min(times)
 
@@ -303,11 +360,15 @@ def main() -> None:
         server = Server(home)
         try:
             say("verb", help_ms=round(verb() * 1e3), up_ms=round(server.up_s * 1e3))
-            run = {"readers": asked.readers, "seconds": asked.seconds}
-            say("mixed", **asyncio.run(load(server.port, **run, pause=True, tags=False)))  # type: ignore[arg-type]
-            say("warm", **asyncio.run(load(server.port, **run, pause=True, tags=False)))  # type: ignore[arg-type]
-            say("etag", **asyncio.run(load(server.port, **run, pause=True, tags=True)))  # type: ignore[arg-type]
-            say("cached", **asyncio.run(load(server.port, **run, pause=False, tags=False)))  # type: ignore[arg-type]
+            many, long = asked.readers, asked.seconds
+            say("cold", **asyncio.run(cold(server)))
+            asyncio.run(warm(server))
+            say("mixed", **asyncio.run(load(server, many, long, How(pause=1.0, fresh=0.1))))
+            say(
+                "etag",
+                **asyncio.run(load(server, many, long, How(pause=1.0, fresh=0.1, tags=True, seed=1000))),
+            )
+            say("cached", **asyncio.run(load(server, many, long, How())))
             say("first_load", **asyncio.run(first_load(server.port)))
         finally:
             server.close()
@@ -315,7 +376,7 @@ def main() -> None:
 
 def say(part: str, **found: object) -> None:
     """One line of JSON."""
-    sys.stdout.write(json.dumps({"part": part, **found}) + "\n")
+    sys.stdout.write(json.dumps({"part": part, "load_average": os.getloadavg()[0], **found}) + "\n")
     sys.stdout.flush()
 
 

@@ -27,6 +27,8 @@ from servemark.results.gates.registry import judge_all
 from servemark.results.importers.registry import importers
 from servemark.results.point import Eval, Requests
 from servemark.store.found_files import Found, find
+from servemark.store.intake import Intake
+from servemark.store.raw_files import RawFiles
 
 DATA = Path(__file__).resolve().parents[3] / "shared/data/results"
 GPU_LESS = "total_tokens_per_s"
@@ -36,6 +38,11 @@ OPPOSITE: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
 def fixed(rel_sd: float) -> NoiseModel:
     """A model that assumes one spread of everything."""
     return replace(noise_model([]), assumed={}, assumed_else=rel_sd)
+
+
+def taking(folder: Path, **hints: str) -> Intake:
+    """How files are read."""
+    return Intake(RawFiles(folder), importers(), judge_all, "", hints)
 
 
 def verdicts(view: CompareView, address: str = RATE) -> list[Verdict]:
@@ -257,7 +264,7 @@ def real_repeats() -> dict[str, list[Measured]]:
     if not path.exists():
         pytest.skip("needs ../shared/data")
     names = [row["_source_path"] for row in json.loads(path.read_text())]
-    read = read_unstored(find(str(path), path.parent, None), importers(), judge_all, {"hardware": "h200"})  # type: ignore[arg-type]
+    read = read_unstored(find(str(path), path.parent, None), taking(path.parent, hardware="h200"))  # type: ignore[arg-type]
     groups: dict[str, list[Measured]] = defaultdict(list)
     for each in read.points:
         named = re.fullmatch(r"(.*)_r\d+\.json", names[int(each.ref.partition(":")[2])])
@@ -299,7 +306,7 @@ def test_the_real_retry_pair() -> None:
     if not folder.exists():
         pytest.skip("needs ../shared/data")
     one, other = (
-        read_unstored(find(str(folder / name), folder, None), importers(), judge_all).points  # type: ignore[arg-type]
+        read_unstored(find(str(folder / name), folder, None), taking(folder)).points  # type: ignore[arg-type]
         for name in ("attempt1.json", "attempt2.json")
     )
     view = compare(one, other)
@@ -313,5 +320,5 @@ def test_files_that_are_no_results(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{")
     (tmp_path / "b.txt").write_text("hello")
     found = [each for each in find(str(tmp_path), tmp_path, None) if isinstance(each, Found)]  # type: ignore[arg-type]
-    read = read_unstored(found, importers(), judge_all)
+    read = read_unstored(found, taking(tmp_path))
     assert (read.points, read.files, read.faults) == ([], 2, 2)

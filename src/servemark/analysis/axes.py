@@ -99,10 +99,11 @@ def varies(values: Iterable[float | None]) -> bool:
     return len({value for value in values if value is not None}) > 1
 
 
-def default_axes(points: Sequence[Measured], read: Reader) -> tuple[Address, Address]:
+def default_axes(points: Sequence[Measured], read: Reader | None = None) -> tuple[Address, Address]:
     """The two axes to begin with: the first of each list that at least half of the points have and in which they
     differ; else the first that any point has; else the first of the list."""
-    return _first(X_FIRST, points, read), _first(Y_FIRST, points, read)
+    chosen = read or reader()
+    return _first(X_FIRST, points, chosen), _first(Y_FIRST, points, chosen)
 
 
 def _first(names: Sequence[str], points: Sequence[Measured], read: Reader) -> Address:

@@ -78,8 +78,11 @@ def _named(some: list[Lengths]) -> str:
     return "/".join(f"{min(p):g}" if min(p) == max(p) else f"{min(p):g}-{max(p):g}" for p in parts)
 
 
-def comparable(point: Measured, readings: tuple[Reading, ...], lengths: Mapping[Lengths, str]) -> Comparable:
-    """What this point may be compared with, on the axes of `readings`; `lengths` as `length_classes` gives them."""
+def comparable(
+    point: Measured, readings: tuple[Reading, ...], lengths: Mapping[Lengths, str] | None = None
+) -> Comparable:
+    """What this point may be compared with, on the axes of `readings`; `lengths` as `length_classes` gives them for
+    all points that are compared; without them undeclared lengths must be equal."""
     identity = point.identity
     scenario = identity.scenario
     more = [f"range {scenario.range_ratio:g}"] if scenario.range_ratio is not None else []
@@ -88,7 +91,8 @@ def comparable(point: Measured, readings: tuple[Reading, ...], lengths: Mapping[
     if scenario.dataset and scenario.isl is not None:
         more.append(scenario.dataset)
     if undeclared := undeclared_lengths(point):
-        more.append(lengths[undeclared])
+        classes = lengths if lengths is not None else length_classes((point,))
+        more.append(classes[undeclared])
     speculation = identity.speculation
     policy = (speculation.acceptance or "").lower() if speculation is not None else ""
     known = all(reading.value is not None for reading in readings)

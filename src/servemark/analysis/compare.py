@@ -294,8 +294,11 @@ def _hints(
     found: Matching, a: Sequence[Measured], b: Sequence[Measured], lang: str | None
 ) -> tuple[str, ...]:
     """What keeps the sides apart where nothing was paired."""
-    if found.pairs or not a or not b:
+    if found.pairs:
         return ()
+    empty = [side for side, points in (("A", a), ("B", b)) if not points]
+    if empty:
+        return tuple(text("compare.hint.empty", lang, side=side) for side in empty)
     apart = []
     for name in ("model", "scenario", "hardware", "engine", "precision", "speculation", "concurrency"):
         one, other = ({FACETS[name](point) for point in side} for side in (a, b))

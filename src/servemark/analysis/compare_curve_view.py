@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from servemark.analysis.axes import axis, default_axes
-from servemark.analysis.comparable import comparable
+from servemark.analysis.axes import axis, axis_info, default_axes
+from servemark.analysis.comparable import comparable, length_classes
 from servemark.analysis.compare_curves import (
     Axes,
     CurveTest,
@@ -24,7 +24,6 @@ from servemark.analysis.compare_types import Curve, CurvePoint, Section
 from servemark.analysis.compare_words import PARTS, parts_of
 from servemark.analysis.eligible import eligibility
 from servemark.analysis.format import significant
-from servemark.analysis.labels import label
 from servemark.analysis.measured import Measured
 from servemark.analysis.noise import NoiseModel
 from servemark.base.messages import text
@@ -84,7 +83,7 @@ def curves_of(
     """Every line that both sides have, then every front; at most MAX_CURVES. All means share one correction.
 
     Raises ServemarkError (exit code 2) for an axis of which neither way is better."""
-    usual = default_axes([*a, *b])
+    usual = default_axes([*a, *b], Measured.reading)
     x, y = axis(options.x) if options.x else usual[0], axis(options.y) if options.y else usual[1]
     how = _Drawing(x, y, Axes(x.metric.better, y.metric.better), noise, options.by, options.common, lang)
     tested: list[tuple[_Two, CurveTest | None]] = []
@@ -135,12 +134,13 @@ def _age(line: Sequence[Measured]) -> tuple[str, str]:
 def _fronts(a: Sequence[Measured], b: Sequence[Measured], how: _Drawing) -> list[_Two]:
     """Eligible points of either side that may stand on one front."""
     sides: list[dict[Hashable, list[Measured]]] = []
+    lengths = length_classes([*a, *b])
     for side in (a, b):
         doubts = eligibility(side)
         groups: dict[Hashable, list[Measured]] = defaultdict(list)
         for point in side:
             if doubts.get(point.ref) is None and _drawn(point, how):
-                group = comparable(point, (point.reading(how.x), point.reading(how.y)))
+                group = comparable(point, (point.reading(how.x), point.reading(how.y)), lengths)
                 groups[replace(group, model="") if "model" in how.by else group].append(point)
         sides.append(groups)
     return [
@@ -199,7 +199,7 @@ def _curve(two: _Two, found: CurveTest | None, ruling: Ruling | None, how: _Draw
     points = [tuple(_point(each, how) for each in _ordered(side)) for side in (two.a, two.b)]
     paths = [path_of(_knots(side, how), two.kind, how.ways) for side in (two.a, two.b)]
     made = Curve(
-        two.label, two.kind, label(how.x, how.lang), how.x.unit, label(how.y, how.lang), how.y.unit,
+        two.label, two.kind, axis_info(how.x, how.lang), axis_info(how.y, how.lang),
         points[0], points[1], paths[0], paths[1],
         verdict, text(f"compare.verdict.{verdict}", how.lang), reason=two.reason,
     )  # fmt: skip
@@ -222,7 +222,7 @@ def _curve(two: _Two, found: CurveTest | None, ruling: Ruling | None, how: _Draw
 def _apart(curve: Curve, lang: str | None) -> str:
     """Why there is nothing to compare: the ranges."""
     shown = [span(path[0][0], path[-1][0]) for path in (curve.a_path, curve.b_path)]
-    return text("compare.curve.apart", lang, x=curve.x_label, unit=curve.x_unit, a=shown[0], b=shown[1])
+    return text("compare.curve.apart", lang, x=curve.x.label, unit=curve.x.unit, a=shown[0], b=shown[1])
 
 
 def span(low: float, high: float) -> str:
@@ -249,11 +249,11 @@ def _told(curve: Curve, lang: str | None) -> str:
     said = text(
         "compare.curve.mean",
         lang,
-        y=curve.y_label,
+        y=curve.y.label,
         mean=signed(curve.mean_percent or 0.0, "%"),
         interval=interval(curve.mean_low or 0.0, curve.mean_high or 0.0, "%"),
         range=span(curve.low or 0.0, curve.high or 0.0),
-        unit=curve.x_unit,
+        unit=curve.x.unit,
     )
     parts = _bridged(curve.sections)
     for winner in ("a", "b", "neither"):

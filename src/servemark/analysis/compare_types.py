@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from servemark.analysis.axes import AxisInfo
+
 Verdict = Literal["better", "worse", "same", "cannot_tell", "absent", "refused"]
 """Of B against A. same: the whole interval lies within the smallest difference that matters. absent: a side lacks the
 figure. refused: the two figures mean different things."""
@@ -124,10 +126,8 @@ class Curve:
 
     label: str
     kind: Literal["line", "front"]
-    x_label: str
-    x_unit: str
-    y_label: str
-    y_unit: str
+    x: AxisInfo
+    y: AxisInfo
     a: tuple[CurvePoint, ...]
     b: tuple[CurvePoint, ...]
     a_path: tuple[tuple[float, float], ...]

@@ -162,6 +162,19 @@ class NoiseModel:
         half = min(noise.half_width(), math.log(1e6))
         return value * math.exp(-half), value * math.exp(half)
 
+    def apart(self, *sides: Sequence[Measured]) -> NoiseModel:
+        """The model for comparing these sides: their points are repeats within their side alone, however often the same
+        configuration stands on another, and they count once."""
+        mine = {point.ref for side in sides for point in side}
+        known = (
+            point
+            for groups in self._by_source.values()
+            for group in groups
+            for some in group.sets
+            for point in some
+        )
+        return noise_model((point for point in known if point.ref not in mine), *sides)
+
 
 def has_noise(address: Address) -> bool:
     """Whether repeats of a figure differ by a factor: latencies and rates, not counts, shares, scores or the workload's

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from servemark.analysis.measured import FILE_PREFIX, Measured, of_point
 from servemark.base.errors import ServemarkError, input_error
-from servemark.base.messages import find_text
-from servemark.results.importers.base import Importer
-from servemark.results.point import Mapped, Point
+from servemark.results.point import Point
 from servemark.results.serialize import check_files, read_result
 from servemark.store.found_files import Found, Refused, damaged
-from servemark.store.import_types import Judge
-from servemark.store.intake import Used, given_of, hash_of, rows_of
+from servemark.store.intake import Intake, Used, given_of, hash_of, rows_of
+from servemark.store.reasons import reason_text
 
 MAX_POINTS = 200_000
 MAX_PROBLEMS = 20
@@ -34,18 +32,12 @@ class Unstored:
         """Count something that gave no point."""
         self.faults += 1
         if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(f"{name}: {what}")
+            self.problems.append(what if name in what else f"{name}: {what}")
 
 
-def read_unstored(
-    found: Iterable[Found | Refused],
-    importers: Sequence[Importer],
-    judge: Judge,
-    hints: Mapping[str, str] | None = None,
-    lang: str | None = None,
-) -> Unstored:
-    """Every point of some files, judged among each other. The points are unofficial: their `ref` is that of the file's
-    SHA-256, so that they are told apart from others, and equal ones are known to be equal.
+def read_unstored(found: Iterable[Found | Refused], intake: Intake, lang: str | None = None) -> Unstored:
+    """Every point of some files, judged among each other. The points are unofficial; their `ref` is that of the file's
+    SHA-256, as in a store, so that the same measurement is known again.
 
     Raises ServemarkError (exit code 2) for more than MAX_POINTS; faults of single files are told in the answer."""
     kept: list[tuple[str, Point]] = []
@@ -56,14 +48,7 @@ def read_unstored(
             told.fault(each.name, each.error.what())
             continue
         try:
-            sha256, rows = _rows(each, importers, hints or {})
-            for row in rows:
-                if row.point is not None:
-                    kept.append((f"{sha256[:FILE_PREFIX]}:{row.ordinal}", row.point))
-                    if len(kept) > MAX_POINTS:
-                        raise input_error("compare.too_many_points", limit=MAX_POINTS)
-                else:
-                    told.fault(each.name, _reason(row, lang))
+            kept += _points(each, intake, told, MAX_POINTS - len(kept), lang)
         except ServemarkError as error:
             if error.key == "compare.too_many_points":
                 raise
@@ -72,7 +57,7 @@ def read_unstored(
             told.fault(each.name, damaged(each.name, error).what())
         except Exception as error:  # an importer that fails is a fault of the file's, as in an import
             told.fault(each.name, f"{type(error).__name__}: {error}"[:300])
-    judged = judge([point for _, point in kept])
+    judged = intake.judge([point for _, point in kept])
     told.points = [
         of_point(point, ref, str(verdict), findings)
         for (ref, point), (findings, verdict) in zip(kept, judged, strict=True)
@@ -80,20 +65,20 @@ def read_unstored(
     return told
 
 
-def _rows(
-    found: Found, importers: Sequence[Importer], hints: Mapping[str, str]
-) -> tuple[str, Iterable[Mapped]]:
+def _points(
+    found: Found, intake: Intake, told: Unstored, room: int, lang: str | None
+) -> list[tuple[str, Point]]:
+    """(ref, point) of one file's rows; nothing where it is damaged half-way."""
     sha256, _ = hash_of(found)
     if found.folder is not None:
         check_files(found.folder, read_result(found.folder, verify_files=False))
-
-    _, rows = rows_of(importers, given_of(found, found.open, hints, Used(found.beside)))
-    return sha256, rows
-
-
-def _reason(row: Mapped, lang: str | None) -> str:
-    try:
-        said = find_text(row.reason, lang, **row.reason_values)
-    except (KeyError, IndexError, ValueError):
-        said = None
-    return (said or row.reason).splitlines()[0]
+    kept = []
+    given = given_of(found, found.open, intake.hints, Used(found.beside))
+    for row in rows_of(intake.importers, given, intake.format)[1]:
+        if row.point is None:
+            told.fault(found.name, reason_text(row.reason, row.reason_values, lang))
+            continue
+        kept.append((f"{sha256[:FILE_PREFIX]}:{row.ordinal}", row.point))
+        if len(kept) > room:
+            raise input_error("compare.too_many_points", limit=MAX_POINTS)
+    return kept

@@ -49,12 +49,13 @@ def compare(  # noqa: PLR0917 - click names them
     """Text comes from the catalogue."""
     from servemark.analysis.compare import CompareOptions  # noqa: PLC0415 - --help imports no room
     from servemark.analysis.compare import compare as compared  # noqa: PLC0415
-    from servemark.cli.compare_sides import fields_named, noise_of, side_of  # noqa: PLC0415
-    from servemark.cli.import_files import hints_of  # noqa: PLC0415
+    from servemark.analysis.compare_sides import fields_named  # noqa: PLC0415
+    from servemark.cli.compare_sides import noise_of, side_of  # noqa: PLC0415
+    from servemark.cli.import_files import intake_of  # noqa: PLC0415
 
     where = Home.resolve(home)
-    hints = hints_of(said)
-    one, other = (side_of(each, words, where, hints) for each in (a, b))
+    intake = intake_of(where, said)
+    one, other = (side_of(each, words, where, intake) for each in (a, b))
     options = CompareOptions(
         metrics or None,
         by or fields_named(one, other),

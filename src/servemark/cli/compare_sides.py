@@ -6,93 +6,55 @@ Tried in this order: an existing path, `latest`, `@DATE`, `KEY=VALUE …`, `REF:
 from __future__ import annotations
 
 import io
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
-from servemark.analysis.compare_match import fields_key
+from servemark.analysis.compare_sides import Side, in_words, side_in_words
 from servemark.analysis.measured import Measured, of_stored
 from servemark.analysis.noise import NoiseModel, noise_model
-from servemark.analysis.selection import KEYS, Selection, matches, parse_selection, select
+from servemark.analysis.selection import Selection, matches, parse_selection, select
 from servemark.analysis.unstored import Unstored, read_unstored
 from servemark.base.errors import ServemarkError, input_error
 from servemark.base.home import Home
 from servemark.plan.gitrepo import GitTree
-from servemark.results.gates.registry import judge_all
-from servemark.results.importers.points_file import POINTS_FILE
-from servemark.results.importers.registry import importers
 from servemark.results.serialize import MANIFEST_NAME, RESULT_NAME
-from servemark.runs.folder import find_run, list_runs
+from servemark.runs.folder import find_line, find_run, list_runs
 from servemark.store.database import Store
 from servemark.store.found_files import Found, Refused, find
-from servemark.store.points import PointFilter, load_points
+from servemark.store.intake import Intake
+from servemark.store.points import load_repeats
 
 MAX_GIT_BYTES = 64_000_000
 MAX_GIT_FILES = 2_000
-MAX_NOISE_POINTS = 5_000
-"""Newest points of a scenario that are asked for repeats."""
-_DATE = re.compile(r"@(\d{4}-\d\d-\d\d)?(\.\.)?(\d{4}-\d\d-\d\d)?")
+REPEATS = (200, 8)
+"""Configurations of the store that the noise is worked out from, and newest measurements of each; as the server has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One side: its points, what it is called, and what could not be read of it. `words` are those of a selection."""
-
-    label: str
-    points: tuple[Measured, ...]
-    problems: tuple[str, ...] = ()
-    words: Mapping[str, tuple[str, ...]] | None = None
-
-
-def side_of(argument: str, common: Sequence[str], home: Home, hints: Mapping[str, str]) -> Side:
+def side_of(argument: str, common: Sequence[str], home: Home, intake: Intake) -> Side:
     """The side that one argument names, narrowed by the common words. Raises ServemarkError (exit code 2) where it names
     nothing, or nothing of it is a result."""
     narrow = parse_selection(common)
     if argument and _exists(argument):
-        return _of_files(argument, find(argument, home.raw, sys.stdin.buffer), narrow, hints)
+        return _of_files(argument, find(argument, home.raw, sys.stdin.buffer), narrow, intake)
     if argument == "latest":
-        run = find_run(home.runs, "latest")
-        return replace(_of_files(str(run.path), find(str(run.path), home.raw, io.BytesIO()), narrow, hints),
-                       label=run.run_id)  # fmt: skip
-    if argument.startswith("@"):
-        return _of_date(argument, common, home)
-    words = argument.split()
-    if words and all(word.partition("=")[0] in KEYS and "=" in word for word in words):
-        chosen = parse_selection([*words, *common])
-        listed = {name: getattr(chosen, name) for name in ("model", "hardware", "engine", "precision")}
-        listed |= {"speculation": chosen.speculation, "offload": chosen.offload}
-        found = _selected(home, chosen)
-        return Side(argument, tuple(found), words=listed)
+        return _of_line(argument, home, narrow, intake)
+    if in_words(argument):
+        return side_in_words(argument, common, partial(_selected, home))
     if ":" in argument:
-        return _of_git(argument, narrow, hints)
-    return _of_run(argument, common, home, hints)
-
-
-def fields_named(a: Side, b: Side) -> tuple[str, ...]:
-    """Fields in which two selections name unlike values: what the user compares, without having to say it twice."""
-    if a.words is None or b.words is None:
-        return ()
-    return tuple(
-        name
-        for name, values in a.words.items()
-        if values and b.words[name] and not set(values) & set(b.words[name])
-    )
+        return _of_git(argument, narrow, intake)
+    return _of_run(argument, common, home, intake)
 
 
 def noise_of(home: Home, a: Side, b: Side) -> NoiseModel:
-    """Noise from repeats on both sides, and in the store of other points of the same scenarios."""
-    mine = {point.ref for side in (a, b) for point in side.points}
-    scenarios = dict.fromkeys(point.scenario for side in (a, b) for point in side.points)
+    """Noise from repeats on both sides, and from those of the store."""
     others: list[Measured] = []
     if home.store.exists():
         with Store.open(home.store, read_only=True) as store:
-            for name in scenarios:
-                wanted = PointFilter(scenario=name, quarantined=False, limit=MAX_NOISE_POINTS)
-                others += [of_stored(each) for each in load_points(store, wanted)]
-    return noise_model([point for point in others if point.ref not in mine], a.points, b.points)
+            others = [of_stored(each) for each in load_repeats(store, *REPEATS)]
+    return noise_model(others).apart(a.points, b.points)
 
 
 def _exists(argument: str) -> bool:
@@ -102,10 +64,8 @@ def _exists(argument: str) -> bool:
         return False
 
 
-def _of_files(
-    label: str, found: Iterator[Found | Refused], narrow: Selection, hints: Mapping[str, str]
-) -> Side:
-    read = read_unstored(found, (*importers(), POINTS_FILE), judge_all, hints)
+def _of_files(label: str, found: Iterator[Found | Refused], narrow: Selection, intake: Intake) -> Side:
+    read = read_unstored(found, intake)
     return _narrowed(label, read, narrow)
 
 
@@ -126,28 +86,7 @@ def _selected(home: Home, chosen: Selection) -> list[Measured]:
         return select(store, chosen)
 
 
-def _of_date(argument: str, common: Sequence[str], home: Home) -> Side:
-    """`@DATE`: of every series of lines the newest run on or before that day. `@DATE..DATE`: all of that period."""
-    read = _DATE.fullmatch(argument)
-    if read is None or not (read[1] or read[3]):
-        raise input_error("compare.bad_date", side=argument[:40])
-    if read[2]:
-        chosen = parse_selection([*common, f"date={argument[1:]}", "all=yes"])
-        return Side(argument, tuple(_selected(home, chosen)))
-    chosen = parse_selection([*common, f"date=..{read[1]}", "all=yes"])
-    key = fields_key((), loads=True)
-    newest: dict[tuple[str, str], tuple[str, str, str]] = {}
-    places = []
-    for point in _selected(home, chosen):
-        place, age = (point.source, key(point)), (point.at_utc, point.run, point.line_key)
-        places.append((place, point))
-        if point.status == "complete":
-            newest[place] = max(newest.get(place, ("", "", "")), age)
-    kept = [point for place, point in places if newest.get(place, ("", "", ""))[2] == point.line_key]
-    return Side(argument, tuple(kept))
-
-
-def _of_git(argument: str, narrow: Selection, hints: Mapping[str, str]) -> Side:
+def _of_git(argument: str, narrow: Selection, intake: Intake) -> Side:
     """The files at a path of a commit, below the folder where we stand or an absolute one."""
     ref, _, name = argument.partition(":")
     path = Path(name)
@@ -166,7 +105,7 @@ def _of_git(argument: str, narrow: Selection, hints: Mapping[str, str]) -> Side:
         raise input_error("compare.not_in_commit", ref=ref, path=name or ".")
     if len(paths) > MAX_GIT_FILES:
         raise input_error("compare.many_files", ref=ref, path=name, count=len(paths), limit=MAX_GIT_FILES)
-    read = read_unstored(_blobs(tree, ref, paths), (*importers(), POINTS_FILE), judge_all, hints)
+    read = read_unstored(_blobs(tree, ref, paths), intake)
     return _narrowed(argument, read, narrow)
 
 
@@ -190,17 +129,25 @@ def _blobs(tree: GitTree, ref: str, paths: Sequence[str]) -> Iterator[Found | Re
         yield Found(f"{ref}:{path}", len(data), partial(io.BytesIO, data))
 
 
-def _of_run(argument: str, common: Sequence[str], home: Home, hints: Mapping[str, str]) -> Side:
-    """A run of this home by its id, or one of the store (its retries and repeats with it)."""
+def _of_line(name: str, home: Home, narrow: Selection, intake: Intake) -> Side:
+    """The runs of one line of this home; of a run that is named in full, that one alone."""
+    if (home.runs / name).is_dir():
+        run = find_run(home.runs, name)
+        line, folders = run.run_id, [run.path]
+    else:
+        line, folders = find_line(home.runs, name)
+    found = chain.from_iterable(find(str(folder), home.raw, io.BytesIO()) for folder in folders)
+    return _of_files(line, found, narrow, intake)
+
+
+def _of_run(argument: str, common: Sequence[str], home: Home, intake: Intake) -> Side:
+    """A line or a run of this home by its id, or a run of the store (its retries and repeats with it)."""
     if list_runs(home.runs, 1):
         try:
-            run = find_run(home.runs, argument)
+            return _of_line(argument, home, parse_selection(common), intake)
         except ServemarkError as error:
             if error.key != "runs.no_such_run":
                 raise
-        else:
-            found = find(str(run.path), home.raw, io.BytesIO())
-            return replace(_of_files(str(run.path), found, parse_selection(common), hints), label=run.run_id)
     if home.store.exists():
         with Store.open(home.store, read_only=True) as store:
             points = select(store, parse_selection([*common, f"run={argument}", "all=yes"]))

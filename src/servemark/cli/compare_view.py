@@ -22,7 +22,7 @@ from servemark.analysis.format import SPACE
 from servemark.base.messages import text
 from servemark.cli.plot import PlotPoint, front_plot
 from servemark.cli.safe_text import Text
-from servemark.cli.text_table import table, wrapped
+from servemark.cli.text_table import columns_of, table, wrapped
 
 MAX_WIDTH = 120
 FEW_PAIRS = 4
@@ -201,7 +201,7 @@ def _plot(out: Console, curve: Curve, width: int) -> None:
         return
     xs, ys = [each.x for each in points], [each.y for each in points]
     _lines(out, curve_name(curve), width, "bold", "")
-    _lines(out, f"{curve.y_label} ({curve.y_unit})   ● A   ○ B", width, "dim", "")
+    _lines(out, f"{curve.y.label} ({curve.y.unit})   ● A   ○ B", width, "dim", "")
     for number, line in enumerate(lines):
         edge = (
             f"{max(ys):>8.4g}" if number == 0 else f"{min(ys):>8.4g}" if number == len(lines) - 1 else " " * 8
@@ -210,9 +210,11 @@ def _plot(out: Console, curve: Curve, width: int) -> None:
     inner = max(24, width - 12)
     low, high = f"{min(xs):.4g}", f"{max(xs):.4g}"
     out.print(Text(" " * 9 + "└" + "─" * inner, style="dim"), soft_wrap=True)
-    middle = f"{curve.x_label} ({curve.x_unit})"
-    gap = max(2, inner - len(low) - len(high))
-    out.print(Text(f"{'':10}{low}{middle:^{gap}}{high}", style="dim"), soft_wrap=True)
+    middle = f"{curve.x.label} ({curve.x.unit})"
+    gap = inner - len(low) - len(high)
+    before = max(1, (gap - columns_of(middle)) // 2)
+    after = max(1, gap - columns_of(middle) - before)
+    out.print(Text(f"{'':10}{low}{'':{before}}{middle}{'':{after}}{high}", style="dim"), soft_wrap=True)
 
 
 def _left(out: Console, view: CompareView, width: int) -> None:

@@ -41,7 +41,7 @@ def import_files(  # noqa: PLR0917 - click names them
     if remap == bool(files) or (remap and (said or format_id or dry_run)):
         raise input_error("cli.import.what")
     where = Home.resolve(home)
-    intake = _intake(where, said, format_id)
+    intake = intake_of(where, said, format_id)
     if dry_run:
         return _all(None, intake, files, as_json)
     if remap and not where.store.exists():
@@ -57,7 +57,8 @@ def import_files(  # noqa: PLR0917 - click names them
         return code
 
 
-def _intake(where: Home, said: tuple[str, ...], format_id: str | None) -> Intake:
+def intake_of(where: Home, said: tuple[str, ...], format_id: str | None = None) -> Intake:
+    """How files of this home are taken in; `said` as `--set` has it. Raises ServemarkError (exit code 2)."""
     from servemark.base.errors import input_error  # noqa: PLC0415
     from servemark.results.gates.registry import gates_version, judge_all  # noqa: PLC0415
     from servemark.results.importers.points_file import POINTS_FILE  # noqa: PLC0415

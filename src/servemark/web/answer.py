@@ -4,6 +4,7 @@ ask the same at one time."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import sys
 import traceback
@@ -94,6 +95,17 @@ class Answers:
         self._making.pop(key, None)
         if not done.cancelled() and done.exception() is None and route.depends is not Depends.NOTHING:
             self.cache.put(key, done.result())
+
+    def prepare(self) -> None:
+        """Work out what the first front would wait for, meanwhile."""
+
+        def noise() -> None:
+            with contextlib.suppress(
+                ServemarkError
+            ):  # no store yet, or none that can be read: the first answer says so
+                self.site.noise()
+
+        self.pool.submit(noise)
 
     def close(self) -> None:
         """Take no more; what is being made goes on until it is done."""

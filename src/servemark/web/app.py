@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import lru_cache
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -42,11 +44,10 @@ def respond(
     request: Request, plain: Callable[[], bytes], packed: bytes | None, headers: dict[str, str]
 ) -> Response:
     """200 with the form that the client takes, or 304 when it has this very thing."""
-    asked = request.headers.get("if-none-match", "")
     etag = headers.get("etag")
-    if etag and (asked.strip() == "*" or etag in [each.strip() for each in asked.split(",")]):
+    if etag and has(request.headers.get("if-none-match", ""), etag):
         return Response(status_code=304, headers=headers)
-    if packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+    if packed is not None and takes_gzip(request.headers.get("accept-encoding", "")):
         return Response(packed, headers={**headers, "content-encoding": "gzip"})
     return Response(plain(), headers=headers)
 
@@ -62,23 +63,44 @@ def file_response(request: Request, found: StaticFile, *, forever: bool) -> Resp
     return respond(request, lambda: found.data, found.packed, headers)
 
 
-def finished_response(request: Request, done: Finished) -> Response:
-    """An answer of the interface."""
-    headers = {
-        "content-type": done.media,
-        "etag": done.etag,
-        "cache-control": f"private, {_ASK_AGAIN}",
-        "vary": "accept-encoding, accept-language",
-    }
-    if done.filename is not None:
-        headers["content-disposition"] = f'attachment; filename="{done.filename}"'
-    return respond(request, done.plain, done.data if done.packed else None, headers)
+async def send_finished(scope: Scope, send: Send, headers: Mapping[str, str], done: Finished) -> None:
+    """An answer of the interface; straight to the server, since most requests are for what is finished."""
+    if has(headers.get("if-none-match", ""), done.etag):
+        await send({"type": "http.response.start", "status": 304, "headers": done.headers(packed=False)})
+        await send({"type": "http.response.body", "body": b""})
+        return
+    packed = done.packed and takes_gzip(headers.get("accept-encoding", ""))
+    body = done.data if packed or not done.packed else done.plain()
+    sent = [*done.headers(packed=packed), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": sent})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+@lru_cache(maxsize=256)
+def takes_gzip(accepted: str) -> bool:
+    """Whether Accept-Encoding names gzip and does not refuse it (`gzip;q=0`)."""
+    for part in accepted.lower().split(","):
+        name, _, weight = part.strip().partition(";")
+        if name.strip() == "gzip":
+            return weight.replace(" ", "").rstrip("0.") not in {"q=", "q"}
+    return False
+
+
+def has(asked: str, etag: str) -> bool:
+    """Whether If-None-Match names a tag."""
+    return asked == etag or asked.strip() == "*" or etag in [each.strip() for each in asked.split(",")]
 
 
 def problem_response(problem: Problem, lang: str) -> Response:
     """A refusal; never kept by a cache."""
     headers = {**problem.headers, "cache-control": "no-store", "vary": "accept-language"}
     return Response(problem_body(problem, lang), problem.status, headers, MEDIA)
+
+
+def is_page(request: Request) -> bool:
+    """Whether a browser's reader asks for a page, so that the page should say what is not there."""
+    path = request.url.path
+    return not path.startswith((PREFIX, "/static/")) and "text/html" in request.headers.get("accept", "")
 
 
 class Pages:
@@ -116,12 +138,14 @@ class Pages:
     def endpoint(self, route: Route) -> BaseRoute:
         """A route of the interface."""
 
-        async def answer(request: Request) -> Response:
-            lang = language_of(request.headers, self.lang)
-            done = await self.answers.get(route, request.scope["query_string"], request.path_params, lang)
-            return finished_response(request, done)
+        return Path(full_path(route), _Answer(self, route), methods=["GET"], name=route.path)
 
-        return Path(full_path(route), answer, methods=["GET"], name=route.path)
+    async def answer(self, route: Route, scope: Scope, send: Send) -> None:
+        """Make or find the answer to a request, and send it."""
+        headers = Headers(scope=scope)
+        lang = language_of(headers, self.lang)
+        done = await self.answers.get(route, scope["query_string"], scope.get("path_params", {}), lang)
+        await send_finished(scope, send, headers, done)
 
     def routes(self) -> list[BaseRoute]:
         """All of them."""
@@ -150,7 +174,24 @@ class Pages:
             return login_page(
                 self.language(request), f"{path}?{request.url.query}" if request.url.query else path
             )
+        if error.status == 404 and is_page(request):
+            found = file_response(request, self.static.shell, forever=False)
+            found.status_code = 404 if found.status_code == 200 else found.status_code
+            return found
         return problem_response(error, self.language(request))
+
+
+class _Answer:
+    """ASGI of one endpoint; an object, since Starlette hands the scope as it is to one."""
+
+    def __init__(self, pages: Pages, route: Route) -> None:
+        self._pages = pages
+        self._route = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        del receive
+        await self._pages.answer(self._route, scope, send)
 
 
 class App:
@@ -164,15 +205,26 @@ class App:
             exception_handlers={Problem: self.pages.refuse, 404: self.pages.refuse, 405: self.pages.refuse},
         )
         starlette.router.redirect_slashes = False
-        self._guarded = Guard(starlette, rules, self.pages.refuse)
+        self._plain = {full_path(route): route for route in ROUTES if not route.path_params}
+        self._starlette = starlette
+        self._guarded = Guard(self._dispatch, rules, self.pages.refuse)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         await self._guarded(scope, receive, send)
 
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Endpoints without a parameter in their path are most of what is asked; they are found at once."""
+        route = self._plain.get(scope["path"]) if scope["type"] == "http" else None
+        if route is not None and scope["method"] in {"GET", "HEAD"}:
+            await self.pages.answer(route, scope, send)
+            return
+        await self._starlette(scope, receive, send)
+
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         del app
+        self.pages.answers.prepare()
         try:
             yield
         finally:

@@ -16,10 +16,11 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -41,12 +42,13 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "x-frame-options": "DENY",
 }
+_SECURITY = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 _READS = frozenset({"GET", "HEAD"})
 
 
@@ -84,6 +86,7 @@ def host_name(header: str) -> str | None:
     return name.lower().rstrip(".")
 
 
+@lru_cache(maxsize=256)
 def host_allowed(header: str, names: frozenset[str]) -> bool:
     """A number is always ours: a page that asked for it by number came from here. A name only when it is known."""
     name = host_name(header)
@@ -124,6 +127,7 @@ class Sessions:
         return hmac.new(self.token.encode(), f"servemark session {end}".encode(), hashlib.sha256).hexdigest()
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether a client is on this machine."""
     try:
@@ -163,19 +167,16 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                headers = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    headers[name] = value
+                message["headers"] = [*message.get("headers", ()), *_SECURITY]
             await send(message)
 
-        request = Request(scope, receive)
         try:
             self.check(scope)
             await self.app(scope, receive, safe_send)
         except Exception as error:
             if started:
                 raise
-            response = await self.refuse(request, error)
+            response = await self.refuse(Request(scope, receive), error)
             await response(scope, receive, safe_send)
             if not isinstance(error, Problem):
                 raise

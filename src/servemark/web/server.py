@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 from dataclasses import dataclass
 
 import uvicorn
@@ -15,6 +16,8 @@ from servemark.web.http_protocol import GuardedProtocol
 GRACE_S = 1
 KEEP_ALIVE_S = 20
 BACKLOG = 512
+SWITCH_S = 0.001
+"""How long a thread that makes an answer may keep those waiting that are finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +81,5 @@ def settings(app: App) -> uvicorn.Config:
 
 def run_server(app: App, sock: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM; requests under way get `GRACE_S` seconds."""
+    sys.setswitchinterval(SWITCH_S)
     uvicorn.Server(settings(app)).run(sockets=[sock])

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from servemark import __version__
@@ -38,11 +38,11 @@ SWEEPS_S = 10.0
 _Stat = tuple[int, int, int]
 
 
-def file_stat(path: Path) -> _Stat:
+def file_stat(path: Path | str) -> _Stat:
     """(inode, modification time in ns, bytes) of a file; zeros where there is none or it is empty. An empty write-ahead
     log is as good as none, and comes and goes with readers."""
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - asked for every request, with a text that is ready
     except OSError:
         return (0, 0, 0)
     return (found.st_ino, found.st_mtime_ns, found.st_size) if found.st_size else (0, 0, 0)
@@ -99,20 +99,30 @@ class Site:
     overlays: Overlays = field(default_factory=Overlays)
     program: str = field(default_factory=program_version)
     _local: threading.local = field(default_factory=threading.local)
+    _files: tuple[str, str, str] = field(init=False)
     _suite_seen: tuple[float, str] = (0.0, "")
     _noise: tuple[str, NoiseModel] | None = None
     _noise_lock: threading.Lock = field(default_factory=threading.Lock)
     _selections: _Selections = field(default_factory=lambda: _Selections(KEPT_POINTS))
 
+    def __post_init__(self) -> None:
+        """Paths that are looked at for every request, as texts."""
+        self._files = (
+            str(self.home.store),
+            f"{self.home.store}-wal",
+            str(user_rates(self.home.root)),
+        )
+
     def store_version(self) -> str:
         """Changes with every write to the store, with another file under its name, and with a rate card of this home. Two
         or three calls of stat."""
-        path = self.home.store
-        rates = user_rates(self.home.root)
+        main, wal, rates = self._files
         cards = (
-            "".join(str(file_stat(each)) for each in sorted(rates.glob("*.yaml"))) if rates.is_dir() else ""
+            "".join(str(file_stat(each)) for each in sorted(Path(rates).glob("*.yaml")))
+            if file_stat(rates)[0]
+            else ""
         )
-        return f"{file_stat(path)}{file_stat(path.with_name(path.name + '-wal'))}{cards}"
+        return f"{file_stat(main)}{file_stat(wal)}{cards}"
 
     def sweeps_version(self) -> str:
         """Changes with every write to the file of sweeps, and every few seconds: who holds a sweep, and how long it will
@@ -122,6 +132,10 @@ class Site:
         return f"{beat}" + "".join(
             str(file_stat(path)) for path in sorted(folder.glob("*.sqlite*")) if "-shm" not in path.name
         )
+
+    def home_version(self) -> str:
+        """Changes with the store and the sweeps, and every few seconds: what is within run folders is not looked at."""
+        return f"{int(time.time() / SWEEPS_S)}{self.store_version()}{self.sweeps_version()}"
 
     def suite_version(self) -> str:
         """Changes with any file of a suite: name, size, time. Looked at every `LOOK_S` at most."""
@@ -148,6 +162,7 @@ class Site:
             Depends.STORE: self.store_version,
             Depends.SUITE: self.suite_version,
             Depends.SWEEPS: self.sweeps_version,
+            Depends.HOME: self.home_version,
             Depends.STORE_AND_SUITE: self.store_and_suite_version,
         }.get(depends)
         return f"{self.program}/{said() if said is not None else ''}"
@@ -178,12 +193,16 @@ class Site:
         key = (self.store_version(), chosen)
         found = self._selections.get(key)
         if found is None:
-            points = count_points(self.store(), store_filter(chosen))
-            if points > KEPT_POINTS:
-                raise Problem(400, "serve.many_points", points=points, limit=KEPT_POINTS)
+            self.check_size(chosen)
             found = select(self.store(), chosen)
             self._selections.put(key, found)
         return found
+
+    def check_size(self, chosen: Selection) -> None:
+        """Problem 400 for a selection that the store cannot narrow down to `KEPT_POINTS`; counted, nothing is decoded."""
+        points = count_points(self.store(), store_filter(chosen))
+        if points > KEPT_POINTS:
+            raise Problem(400, "serve.many_points", points=points, limit=KEPT_POINTS)
 
     def for_front(self, chosen: Selection, limit: int) -> tuple[list[Measured], list[Measured]]:
         """See `Context.for_front`."""
@@ -248,6 +267,10 @@ class Context:
         """The same with what gates said of quarantined ones, and the accuracy results that speak for them. Problem 400
         for more points than `limit`."""
         return self.site.for_front(chosen, limit)
+
+    def check_size(self, chosen: Selection) -> None:
+        """Problem 400 for a selection of every run that is too large to be decoded."""
+        self.site.check_size(replace(chosen, latest=False))
 
     def noise(self) -> NoiseModel:
         """How far figures vary when they are measured again."""

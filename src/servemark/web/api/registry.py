@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from servemark.web.api import (
+    compare,
     costs,
     facets,
     front,
@@ -24,6 +25,7 @@ _DESCRIBED: tuple[Route, ...] = (
     front.ROUTE,
     front.CSV_ROUTE,
     front.ROWS_ROUTE,
+    compare.ROUTE,
     *points.ROUTES,
     *costs.ROUTES,
     history.ROUTE,

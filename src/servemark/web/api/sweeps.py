@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from servemark.runs.sweep_status import read_status, status_json
+from servemark.store.sweep_rows import SweepRow
 from servemark.store.sweeps import SweepStore
 from servemark.web.api.base import Param, Query, Route
 from servemark.web.depends import Depends
@@ -24,7 +24,7 @@ def reply(ctx: Context, query: Query) -> object:
         return {"sweeps": []}
     with store:
         some = store.sweeps()[-MAX_SWEEPS:]
-        found = [status_json(read_status(ctx.home, one, store), ctx.home) for one in reversed(some)]
+        found = [_status(ctx, one, store) for one in reversed(some)]
     return {"sweeps": [_without(each, (*_PRIVATE, *_LONG)) for each in found]}
 
 
@@ -35,8 +35,14 @@ def reply_one(ctx: Context, query: Query) -> object:
         with store:
             one = store.sweep(query.need("id"))
             if one is not None:
-                return _without(status_json(read_status(ctx.home, one, store), ctx.home), _PRIVATE)
+                return _without(_status(ctx, one, store), _PRIVATE)
     raise Problem(404, "serve.no_sweep", name=query.need("id"))
+
+
+def _status(ctx: Context, one: SweepRow, store: SweepStore) -> dict[str, object]:
+    from servemark.runs.sweep_status import read_status, status_json  # noqa: PLC0415 - brings all that runs sweeps
+
+    return status_json(read_status(ctx.home, one, store), ctx.home)
 
 
 def _without(body: dict[str, object], names: tuple[str, ...]) -> dict[str, object]:

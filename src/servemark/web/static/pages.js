@@ -2,6 +2,7 @@
 // `menu`: "main" stands in the bar, "more" under More, null in neither. `/point` also takes `/point/REF`.
 
 import { title as changelogTitle, render as changelogRender } from "./pages/changelog.js";
+import { title as compareTitle, render as compareRender } from "./pages/compare.js";
 import { title as costTitle, render as costRender } from "./pages/cost.js";
 import { title as frontTitle, render as frontRender } from "./pages/front.js";
 import { title as healthTitle, render as healthRender } from "./pages/health.js";
@@ -15,6 +16,7 @@ import { title as sweepsTitle, render as sweepsRender } from "./pages/sweeps.js"
 export const PAGES = [
   { path: "/", name: "overview", menu: "main", title: overviewTitle, render: overviewRender },
   { path: "/front", name: "front", menu: "main", title: frontTitle, render: frontRender },
+  { path: "/compare", name: "compare", menu: "main", title: compareTitle, render: compareRender },
   { path: "/history", name: "history", menu: "main", title: historyTitle, render: historyRender },
   { path: "/cost", name: "cost", menu: "main", title: costTitle, render: costRender },
   { path: "/sweeps", name: "sweeps", menu: "more", title: sweepsTitle, render: sweepsRender },

@@ -25,7 +25,7 @@ export async function render(root, ctx) {
     changed,
     el("div", { class: "halves" },
       el("section", { class: "part" }, el("h2", {}, t("web.overview.runs")), runs(ctx, view.runs)),
-      el("div", {}, doubts(ctx, view), leftOut(ctx, view))));
+      el("div", {}, doubts(ctx, view), accuracy(ctx, view), leftOut(ctx, view))));
   changes(ctx, facets.default, changed);
 }
 
@@ -80,6 +80,13 @@ function doubts(ctx, view) {
   const { t } = ctx;
   return el("section", { class: "part" }, el("h2", {}, t("web.overview.doubts")),
     view.gates.length ? el("ul", { class: "tally" }, view.gates.map((each) => el("li", {}, el("b", {}, group(String(each.points))), el("span", {}, each.title), el("small", { class: "grade " + each.severity }, t("web.grade." + each.severity))))) : el("p", { class: "note" }, t("web.overview.no_doubts")));
+}
+
+// No threshold is stated for these, so nothing failed: a reader has to know.
+function accuracy(ctx, view) {
+  const { t } = ctx;
+  if (!view.accuracy.length) return null;
+  return el("section", { class: "part" }, el("h2", {}, t("web.overview.accuracy")), el("ul", { class: "plain" }, view.accuracy.map((low) => el("li", {}, el("a", { href: ctx.href("/point/" + low.ref) }, low.text)))));
 }
 
 function leftOut(ctx, view) {
