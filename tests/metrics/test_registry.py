@@ -59,7 +59,10 @@ def test_unit_suffix_agrees_with_unit(metric: Metric) -> None:
         assert metric.unit is Unit.SECONDS
     else:
         assert metric.unit not in {Unit.SECONDS, *RATE_UNITS, *GPU_UNITS}
-    assert (name.endswith(("_tokens", "_tokens_total"))) == (metric.unit is Unit.TOKENS)
+    counts_tokens = name.endswith(("_tokens", "_tokens_total")) and not name.startswith("usd_per_")
+    assert counts_tokens == (metric.unit is Unit.TOKENS)
+    assert name.startswith("usd_") == metric.unit.value.startswith("$")
+    assert name.endswith("_per_mw") == metric.unit.value.endswith("/MW")
     assert ("_us_" in name) == (metric.unit is Unit.MICROSECONDS)
     assert name.startswith("requests_") == (
         metric.unit in {Unit.REQUESTS, Unit.REQUESTS_PER_S, Unit.REQUESTS_PER_S_PER_GPU}
@@ -104,6 +107,10 @@ def test_every_place_in_the_row_exists(metric: Metric) -> None:
         assert metric.ratio is None
         assert not metric.field
         assert metric.need in {Need.POWER, Need.POWER_ROLES}
+    elif metric.kind is Kind.COST:
+        assert metric.need is Need.RATE_CARD
+        assert metric.ratio is None
+        assert not metric.field
     else:
         assert metric.ratio is None
         assert metric.field in known

@@ -7,7 +7,7 @@ reads these and nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from servemark.base.canonical import content_hash
 from servemark.metrics.address import Address
@@ -54,6 +54,8 @@ class Measured:
     official: bool = True
     """False for an overlay: never on an official front, never without its mark."""
     stored_id: int | None = None
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    """Definition id of each stated figure, by its address: unlike ones do not belong on one axis unmarked."""
 
     @property
     def concurrency(self) -> int | None:
@@ -73,6 +75,20 @@ def series_key(identity: PointIdentity) -> str:
     """The same arm at the same load through time: all but image, versions, revision and the recipe's content."""
     lasting = replace(identity, image=None, engine_version=None, model_revision=None, recipe_fingerprint=None)
     return content_hash(lasting.canonical(), ID_LENGTH)
+
+
+_SERIES: dict[str, str] = {}
+_SERIES_KEPT = 65_536
+
+
+def _series_of(point_key: str, identity: PointIdentity) -> str:
+    """`series_key`, remembered by the point key, which is over the whole identity: many runs have the same."""
+    known = _SERIES.get(point_key)
+    if known is None:
+        if len(_SERIES) >= _SERIES_KEPT:
+            _SERIES.clear()
+        known = _SERIES[point_key] = series_key(identity)
+    return known
 
 
 def of_stored(stored: StoredPoint, findings: Iterable[GateFinding] = ()) -> Measured:
@@ -125,7 +141,7 @@ def _of(
         point_key=keys[0],
         line_key=keys[1],
         config_key=keys[2],
-        series_key=series_key(point.identity),
+        series_key=_series_of(keys[0], point.identity),
         identity=point.identity,
         scenario=scenario_name(point.identity),
         source=point.source,
@@ -145,4 +161,5 @@ def _of(
         url=point.execution.url,
         official=official,
         stored_id=stored_id,
+        definitions={name: figure.definition for name, figure in point.figures.items()},
     )

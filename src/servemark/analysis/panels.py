@@ -162,12 +162,19 @@ def flatten(value: Mapping[str, object], prefix: str = "") -> dict[str, str]:
 
 
 def provenance(row: ResultRow) -> tuple[ProvenanceRow, ...]:
+    """What a row declares beside what was observed."""
+    return provenance_rows(row.declared, row.observed)
+
+
+def provenance_rows(
+    declares: Mapping[str, object], observes: Mapping[str, object]
+) -> tuple[ProvenanceRow, ...]:
     """Declared fields first, each beside the observed field of the same fact, then what was only observed."""
-    declared = flatten(row.declared)
-    observed = flatten({name: value for name, value in row.observed.items() if name != INTERNAL})
+    declared = flatten(declares)
+    observed = flatten({name: value for name, value in observes.items() if name != INTERNAL})
     rows, used = [], set()
     for field, said in declared.items():
-        twin = PAIRS.get(field, field)
+        twin = next((name for name in (PAIRS.get(field, field), field) if name in observed), field)
         seen = observed.get(twin)
         used.add(twin)
         rows.append(ProvenanceRow(field, said, seen, None if seen is None else said.strip() == seen.strip()))

@@ -159,20 +159,22 @@ def failed_requests(
 ) -> tuple[tuple[FailedRequest, ...], int]:
     """(the first `limit` measured requests that did not end well, how many there are)."""
     bad = [(line, r) for line, r in records if r.phase == "measured" and r.outcome != "ok"]
-    shown = tuple(
-        FailedRequest(
-            run_id=row.run_id,
-            concurrency=row.concurrency,
-            request=record.id,
-            session=record.session,
-            turn=record.turn,
-            outcome=record.outcome,
-            kind=record.error_kind,
-            detail=record.error_detail[:MAX_DETAIL_CHARS] if record.error_detail else None,
-            http_status=record.http_status,
-            at_s=record.start_s,
-            line=line,
-        )
-        for line, record in bad[:limit]
-    )
+    shown = tuple(failed_request(row, line, record) for line, record in bad[:limit])
     return shown, len(bad)
+
+
+def failed_request(row: ResultRow, line: int, record: RequestRecord) -> FailedRequest:
+    """One request that did not end well, at its line of the records."""
+    return FailedRequest(
+        run_id=row.run_id,
+        concurrency=row.concurrency,
+        request=record.id,
+        session=record.session,
+        turn=record.turn,
+        outcome=record.outcome,
+        kind=record.error_kind,
+        detail=record.error_detail[:MAX_DETAIL_CHARS] if record.error_detail else None,
+        http_status=record.http_status,
+        at_s=record.start_s,
+        line=line,
+    )

@@ -156,12 +156,17 @@ def matches(point: Measured, chosen: Selection) -> bool:
     return not (chosen.until and not (day and day <= chosen.until))
 
 
+def store_filter(chosen: Selection, *, quarantined: bool = True) -> PointFilter:
+    """What the store can narrow a selection down to by itself: every selected point is among these."""
+    narrow = {key: values for key in _SQL if (values := getattr(chosen, key)) and "unknown" not in values}
+    return PointFilter(
+        **narrow, latest=chosen.latest, quarantined=quarantined, since=chosen.since, until=chosen.until
+    )
+
+
 def select(store: Store, chosen: Selection, *, quarantined: bool = True) -> list[Measured]:
     """The selected points that count (no superseded ones), in the order in which they came. Quarantined ones are among
     them unless they are not wanted: they are shown on request and never stand on a front."""
-    narrow = {
-        key: values[0] for key in _SQL if len(values := getattr(chosen, key)) == 1 and values[0] != "unknown"
-    }
-    wanted = PointFilter(**narrow, latest=chosen.latest, quarantined=quarantined)
+    wanted = store_filter(chosen, quarantined=quarantined)
     found = (of_stored(each) for each in load_points(store, wanted))
     return [point for point in found if matches(point, chosen)]

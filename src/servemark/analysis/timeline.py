@@ -54,29 +54,38 @@ def timeline(records: Sequence[RequestRecord], max_bars: int = MAX_BARS) -> Time
     zero = started[0][0]
     lanes: dict[int, list[Bar]] = {}
     for start, record in started[:max_bars]:
-        end = last_moment_s(record)
-        bar = Bar(
-            request=record.id,
-            session=record.session,
-            turn=record.turn,
-            start_s=start - zero,
-            first_content_s=record.chunk_s[0] - zero if record.chunk_s else None,
-            end_s=(start if end is None else end) - zero,
-            outcome=record.outcome,
-            input_tokens=record.input_tokens,
-            output_tokens=record.output_tokens,
-            ttft_s=ttft_s(record),
-            e2el_s=e2el_s(record),
-        )
-        lane = record.lane if record.lane is not None else _free_lane(lanes, bar.start_s)
+        bar = bar_of(record, start, zero)
+        lane = record.lane if record.lane is not None else _first_free(lanes, bar.start_s)
         lanes.setdefault(lane, []).append(bar)
     ordered = tuple(tuple(lanes[lane]) for lane in sorted(lanes))
     duration = max(bar.end_s for lane in ordered for bar in lane)
     return Timeline(duration, ordered, len(chosen) - len(started), max(0, len(started) - max_bars))
 
 
-def _free_lane(lanes: dict[int, list[Bar]], at_s: float) -> int:
-    """The lowest lane whose last bar has ended by `at_s`."""
+def bar_of(record: RequestRecord, start_s: float, zero_s: float) -> Bar:
+    """The bar of a request that started at `start_s`, on a clock whose zero is `zero_s`."""
+    end = last_moment_s(record)
+    return Bar(
+        request=record.id,
+        session=record.session,
+        turn=record.turn,
+        start_s=start_s - zero_s,
+        first_content_s=record.chunk_s[0] - zero_s if record.chunk_s else None,
+        end_s=(start_s if end is None else end) - zero_s,
+        outcome=record.outcome,
+        input_tokens=record.input_tokens,
+        output_tokens=record.output_tokens,
+        ttft_s=ttft_s(record),
+        e2el_s=e2el_s(record),
+    )
+
+
+def free_lane(ends_s: Sequence[float], at_s: float) -> int:
+    """The lowest lane whose last bar has ended by `at_s`, given each lane's end."""
+    return next((lane for lane, end in enumerate(ends_s) if end <= at_s), len(ends_s))
+
+
+def _first_free(lanes: dict[int, list[Bar]], at_s: float) -> int:
     lane = 0
     while lanes.get(lane) and lanes[lane][-1].end_s > at_s:
         lane += 1

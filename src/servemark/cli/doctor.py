@@ -38,7 +38,7 @@ def doctor(home: str | None, as_json: bool) -> int:
 
 def _line(found: Finding) -> str:
     from servemark.base.printable import one_line, printable  # noqa: PLC0415
-    from servemark.cli.import_view import reason_text  # noqa: PLC0415
+    from servemark.store.reasons import reason_text  # noqa: PLC0415
 
     mark = text("cli.doctor.mark.broken" if found.broken else "cli.doctor.mark.note")
     if found.error is not None:

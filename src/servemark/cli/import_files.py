@@ -52,7 +52,7 @@ def import_files(  # noqa: PLR0917 - click names them
     where = Home.resolve(home)
     flags = {"window": window, "gpu_roles": gpu_roles}
     said += tuple(f"{name}={value}" for name, value in flags.items() if value is not None)
-    intake = _intake(where, said, format_id, power)
+    intake = intake_of(where, said, format_id, power)
     if "window" in intake.hints and (len(files) != 1 or not _one_result(files[0])):
         raise input_error("cli.import.window_one_file")
     if dry_run:
@@ -70,13 +70,14 @@ def import_files(  # noqa: PLR0917 - click names them
         return code
 
 
-def _intake(where: Home, said: tuple[str, ...], format_id: str | None, power: tuple[str, ...]) -> Intake:
+def intake_of(
+    where: Home, said: tuple[str, ...], format_id: str | None = None, power: tuple[str, ...] = ()
+) -> Intake:
+    """How files of this home are taken in; `said` as `--set` has it. Raises ServemarkError (exit code 2)."""
     from servemark.base.errors import input_error  # noqa: PLC0415
     from servemark.results.gates.registry import gates_version, judge_all  # noqa: PLC0415
-    from servemark.results.importers.base import HINTS  # noqa: PLC0415
     from servemark.results.importers.points_file import POINTS_FILE  # noqa: PLC0415
     from servemark.results.importers.registry import importers  # noqa: PLC0415
-    from servemark.results.measured_power import parse_roles, parse_window  # noqa: PLC0415
     from servemark.store.intake import Intake  # noqa: PLC0415
     from servemark.store.raw_files import RawFiles  # noqa: PLC0415
 
@@ -84,7 +85,18 @@ def _intake(where: Home, said: tuple[str, ...], format_id: str | None, power: tu
     if format_id is not None and format_id not in {each.id for each in known}:
         ids = ", ".join(sorted(each.id for each in known))
         raise input_error("cli.import.no_format", format=format_id, formats=ids)
-    hints = {}
+    return Intake(
+        RawFiles(where.raw), known, judge_all, gates_version(), hints_of(said), format_id, _power_files(power)
+    )
+
+
+def hints_of(said: tuple[str, ...]) -> dict[str, str]:
+    """What `--set KEY=VALUE` says of files. Raises ServemarkError (exit code 2) for an unknown key."""
+    from servemark.base.errors import input_error  # noqa: PLC0415
+    from servemark.results.importers.base import HINTS  # noqa: PLC0415
+    from servemark.results.measured_power import parse_roles, parse_window  # noqa: PLC0415
+
+    hints: dict[str, str] = {}
     for each in said:
         key, equals, value = each.partition("=")
         if not equals or not key.strip():
@@ -95,9 +107,7 @@ def _intake(where: Home, said: tuple[str, ...], format_id: str | None, power: tu
     for name, check in (("window", parse_window), ("gpu_roles", parse_roles)):
         if name in hints:
             check(hints[name])
-    return Intake(
-        RawFiles(where.raw), known, judge_all, gates_version(), hints, format_id, _power_files(power)
-    )
+    return hints
 
 
 def _one_result(argument: str) -> bool:

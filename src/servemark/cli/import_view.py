@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from servemark.base.messages import find_text, text
+from servemark.base.messages import text
 from servemark.base.printable import one_line, printable
 from servemark.results.measured_power import PowerTold
 from servemark.store.import_types import ReasonCount
 from servemark.store.intake import FileReport
+from servemark.store.reasons import reason_text
 
 MAX_REASONS = 8
-
-
-def reason_text(reason: str, values: dict[str, object]) -> str:
-    """A row's reason in words; the key with its values where no message fits (another version wrote it)."""
-    try:
-        said = find_text(reason, None, **values)
-    except (KeyError, IndexError, ValueError, AttributeError):
-        said = None
-    if said is None:
-        said = " ".join([reason, *(f"{name}={value}" for name, value in values.items())])
-    return printable(said.splitlines()[0] if said else reason)
 
 
 def report_lines(report: FileReport, *, dry: bool) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -13,11 +13,9 @@ from servemark.base.errors import ServemarkError, input_error
 from servemark.base.home import Home
 from servemark.base.messages import text
 from servemark.base.printable import one_line, printable
-from servemark.cli.import_view import reason_text
+from servemark.store.reasons import reason_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from servemark.results.gates.base import GateFinding
     from servemark.results.point import Figure
     from servemark.store.database import Store
@@ -57,8 +55,9 @@ def show_point(  # noqa: PLR0911 - one return an answer
         findings = findings_of(store, one.id)
         if metric is None:
             return _whole(one, len(found), source, findings, as_json)
-        figures = one.point().figures
-        figure = figures.get(metric) or _derived(figures, metric)
+        from servemark.analysis.point_why import find_figure  # noqa: PLC0415 - a figure alone needs it
+
+        figure = find_figure(one.point(), metric).figure
         if figure is None:
             return _absent(one, metric, as_json)
         if not why:
@@ -71,34 +70,10 @@ def show_point(  # noqa: PLR0911 - one return an answer
         return _why(store, home, Asked(one, metric, figure, source, findings), as_json=as_json)
 
 
-def _derived(figures: Mapping[str, Figure], metric: str) -> Figure | None:
-    """A rate whose percentile is one over the latency's: what q % of requests reach or beat. Never taken as stated."""
-    from servemark.metrics.registry import IMPORTED_STATISTICS, METRICS, PERCENTILE_STATISTICS  # noqa: PLC0415
-
-    name, _, statistic = metric.partition(".")
-    known = METRICS.get(name)
-    if (
-        known is None
-        or known.inverse_of is None
-        or statistic not in (*PERCENTILE_STATISTICS, *IMPORTED_STATISTICS)
-    ):
-        return None
-    address = f"{known.inverse_of}.{statistic}"
-    latency = figures.get(address)
-    if latency is None or latency.value <= 0:
-        return None
-    how = f"1 / {address} ({latency.value:g} s)" + (f"; {latency.how}" if latency.how else "")
-    stated = latency.value if latency.stated is None else latency.stated
-    return replace(latency, value=1 / latency.value, stated=stated, how=how)
-
-
 def _unit(metric: str) -> str:
-    from servemark.metrics.address import parse  # noqa: PLC0415
+    from servemark.analysis.figure_words import unit_of  # noqa: PLC0415
 
-    try:
-        return parse(metric).unit
-    except ServemarkError:  # a figure of another tool that has no metric here
-        return ""
+    return unit_of(metric)
 
 
 def _figure_json(one: StoredPoint, metric: str, figure: Figure) -> dict[str, object]:
@@ -167,13 +142,12 @@ def _whole(
     return 0
 
 
-_STATISTICS = ("n", "mean", "std", "min", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
-
-
 def _place(address: str) -> tuple[str, int, str]:
     """Figures of one metric stand together, in the order in which people read statistics."""
-    metric, _, statistic = address.partition(".")
-    return metric, _STATISTICS.index(statistic) if statistic in _STATISTICS else -1, statistic
+    from servemark.analysis.figure_words import STATISTICS, split  # noqa: PLC0415
+
+    metric, statistic = split(address)
+    return metric, STATISTICS.index(statistic) if statistic in STATISTICS else -1, statistic
 
 
 def _said(findings: list[GateFinding]) -> list[str]:
@@ -193,13 +167,15 @@ class Asked:
 
 def _why(store: Store, home: Home, asked: Asked, *, as_json: bool) -> int:
     """Value, definition, file, hash, place, stated value, conversion, mapping version, and every gate with its numbers."""
+    from servemark.analysis.point_why import all_gates, applying  # noqa: PLC0415
     from servemark.store.raw_files import RawFiles  # noqa: PLC0415
 
     raw = RawFiles(home.raw)
     one, metric, figure, source = asked.point, asked.metric, asked.figure, asked.source
     beside = _beside(figure, source, raw)
     states = [raw.check(one.file), *(str(each["raw_state"]) for each in beside)]
-    state, gates = next((each for each in states if each != "ok"), "ok"), _all_gates(store, one)
+    state = next((each for each in states if each != "ok"), "ok")
+    gates = applying(all_gates(store, one))
     if as_json:
         body = _figure_json(one, metric, figure)
         body |= {
@@ -263,25 +239,6 @@ def _beside_lines(beside: list[dict[str, object]]) -> list[str]:
         state = each["raw_state"]
         lines.append(text(f"cli.show.point.raw_{state}", None, path=each["raw"], sha256=each["sha256"]))
     return lines
-
-
-def _all_gates(store: Store, one: StoredPoint) -> list[GateFinding]:
-    """What every gate says now, judged among the points of its line (what gates see around a point); those that do not
-    apply are left out."""
-    from servemark.results.gates.base import Severity  # noqa: PLC0415
-    from servemark.results.gates.registry import judge_all  # noqa: PLC0415
-    from servemark.store.points import PointFilter, load_points  # noqa: PLC0415
-    from servemark.store.staging import MAX_TOGETHER  # noqa: PLC0415
-
-    around = sorted(
-        load_points(store, PointFilter(line_key=one.line_key, superseded=True)),
-        key=lambda each: each.point_key != one.point_key,
-    )[:MAX_TOGETHER]
-    judged = judge_all([each.point() for each in around])
-    mine = next(
-        (findings for each, (findings, _) in zip(around, judged, strict=True) if each.id == one.id), ()
-    )
-    return [each for each in mine if each.severity is not Severity.SKIPPED]
 
 
 def _gate_lines(findings: list[GateFinding]) -> list[str]:

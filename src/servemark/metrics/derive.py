@@ -154,8 +154,9 @@ def read(row: Row, address: Address | str) -> Reading:
     """
     chosen = parse(address) if isinstance(address, str) else address
     metric = chosen.metric
-    if metric.kind is Kind.TELEMETRY or chosen.statistic in IMPORTED_STATISTICS:
-        lacks = metric.need.value if metric.kind is Kind.TELEMETRY else "imported"
+    of_no_row = metric.kind in {Kind.TELEMETRY, Kind.COST}
+    if of_no_row or chosen.statistic in IMPORTED_STATISTICS:
+        lacks = metric.need.value if of_no_row else "imported"
         return Reading(chosen, None, f"metrics.absent.{lacks}", (), "")
     if metric.kind is Kind.DERIVED:
         return _ratio(row, chosen)

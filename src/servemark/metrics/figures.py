@@ -10,9 +10,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from servemark.base.messages import text
 from servemark.metrics.address import Address, parse
-from servemark.metrics.registry import FLIPPED
+from servemark.metrics.registry import FLIPPED, Kind
 
+UNSTATED = "metrics.absent.statistic"
+"""The source states the metric, but not this percentile of it."""
 PER_GPU = "_per_gpu"
 TOTALS = {"total_tokens": ("input_tokens", "output_tokens")}
 
@@ -28,6 +31,10 @@ class FigureReading:
     made_of: tuple[tuple[str, float], ...] = ()
     formula: str = ""
 
+    def why(self, lang: str | None = None) -> str | None:
+        """Why it is absent, in words; None for a value that is there."""
+        return text(self.reason, lang) if self.reason else None
+
 
 def read_figure(
     figures: Mapping[str, float], address: Address | str, gpus_deployed: int | None = None
@@ -35,10 +42,12 @@ def read_figure(
     """The figure that `address` names. Raises ServemarkError (exit code 2) for text that is no address."""
     chosen = parse(address) if isinstance(address, str) else address
     metric = chosen.metric
+    if metric.kind is Kind.COST:  # another's rate card is not ours: a stated cost is never taken
+        return FigureReading(chosen, None, f"metrics.absent.{metric.need.value}")
     if metric.inverse_of is not None:
         return _inverse(figures, chosen, metric.inverse_of)
     name = str(chosen)
-    if metric.kind == "task" and chosen.task is None:
+    if metric.kind is Kind.TASK and chosen.task is None:
         found = [each for each in figures if each.startswith(f"{metric.id}.")]
         if len(found) != 1:
             reason = "metrics.absent.several_tasks" if found else "metrics.absent.eval"
@@ -64,19 +73,28 @@ def _inverse(figures: Mapping[str, float], address: Address, latency: str) -> Fi
     statistic = FLIPPED.get(address.statistic or "", address.statistic)
     name = f"{latency}.{statistic}"
     value = figures.get(name)
+    if value is None and _states_any(figures, latency):
+        return FigureReading(address, None, UNSTATED)
     if value is None or not value > 0:
         return FigureReading(address, None, f"metrics.absent.{address.metric.need.value}")
     return FigureReading(address, 1 / value, None, ((name, value),), f"1 ÷ {value:.9g}")
+
+
+def _states_any(figures: Mapping[str, float], metric: str) -> bool:
+    """Whether any statistic of a metric is stated: then what is missing was not left out of the measurement."""
+    return any(name.startswith(f"{metric}.") for name in figures)
 
 
 def _made(figures: Mapping[str, float], address: Address, gpus: int | None) -> FigureReading:
     """A rate out of its total or its per-GPU form, or a sum of input and output."""
     name = str(address)
     reason = f"metrics.absent.{address.metric.need.value}"
+    if address.statistic is not None and _states_any(figures, address.metric.id):
+        reason = UNSTATED
     if name.endswith(PER_GPU):
         total = _whole(figures, name.removesuffix(PER_GPU))
-        if total is None:
-            return FigureReading(address, None, reason)
+        if total is None:  # with the GPUs known, it is the rate that nobody recorded
+            return FigureReading(address, None, "metrics.absent.always" if gpus else reason)
         if not gpus:
             return FigureReading(address, None, "metrics.absent.gpus")
         value, parts, formula = total

@@ -25,13 +25,15 @@ class Better(StrEnum):
 class Kind(StrEnum):
     """DISTRIBUTION: a stored summary of many values. SCALAR: one stored figure. TASK: one figure an accuracy
     task. DERIVED: made from stored figures when read, never stored. TELEMETRY: stands on a point alone, made from
-    power samples or stated by another tool; a row holds none."""
+    power samples or stated by another tool; a row holds none. COST: made from a point's figures and a rate card
+    (`analysis.costs`), so that no row alone has it."""
 
     DISTRIBUTION = "distribution"
     SCALAR = "scalar"
     TASK = "task"
     DERIVED = "derived"
     TELEMETRY = "telemetry"
+    COST = "cost"
 
 
 class Unit(StrEnum):
@@ -54,6 +56,10 @@ class Unit(StrEnum):
     JOULES = "J"
     JOULES_PER_TOKEN = "J/token"  # noqa: S105 - a unit
     JOULES_PER_REQUEST = "J/req"
+    USD_PER_MILLION_TOKENS = "$/M tok"
+    USD_PER_USER_HOUR = "$/user-hour"
+    TOKENS_PER_S_PER_MW = "tok/s/MW"
+    USERS_PER_MW = "users/MW"
 
 
 class Denominator(StrEnum):
@@ -67,6 +73,8 @@ class Denominator(StrEnum):
     PROMPT_TOKENS = "prompt_tokens"
     ITEMS = "items"
     CHUNK = "chunk"
+    MEGAWATTS_PROVISIONED = "provisioned_mw"
+    USER_HOUR = "user_hour"
 
 
 class Need(StrEnum):
@@ -92,6 +100,7 @@ class Need(StrEnum):
     CLOSED_LOOP = "closed_loop"
     POWER = "power"
     POWER_ROLES = "power_roles"
+    RATE_CARD = "rate_card"
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +363,34 @@ _POWER = (
     _energy("decode_joules_per_output_token", _J_TOKEN, _TOKEN),
 )
 
+
+def _cost(name: str, unit: Unit, better: Better, denominator: Denominator) -> Metric:
+    return Metric(name, unit, better, Kind.COST, Need.RATE_CARD, denominator)
+
+
+TOKEN_KINDS = ("total", "input", "output")
+"""Tokens that throughput and costs are stated of: prompt and output together, or one of them."""
+
+_COSTS = (
+    *(
+        _cost(f"usd_per_million_{kind}_tokens", Unit.USD_PER_MILLION_TOKENS, _LOW, Denominator.TOKEN)
+        for kind in TOKEN_KINDS
+    ),
+    _cost("usd_per_user_hour", Unit.USD_PER_USER_HOUR, _LOW, Denominator.USER_HOUR),
+    *(
+        _cost(f"provisioned_joules_per_{kind}_token", Unit.JOULES_PER_TOKEN, _LOW, Denominator.TOKEN)
+        for kind in TOKEN_KINDS
+    ),
+    *(
+        _cost(
+            f"{kind}_tokens_per_s_per_mw", Unit.TOKENS_PER_S_PER_MW, _HIGH, Denominator.MEGAWATTS_PROVISIONED
+        )
+        for kind in TOKEN_KINDS
+    ),
+    _cost("users_per_mw", Unit.USERS_PER_MW, _HIGH, Denominator.MEGAWATTS_PROVISIONED),
+)
+
 METRICS: Mapping[str, Metric] = {
-    metric.id: metric for metric in (*_RATES, *_LATENCIES, *_WORK, *_CLIENT, *_POWER)
+    metric.id: metric for metric in (*_RATES, *_LATENCIES, *_WORK, *_CLIENT, *_POWER, *_COSTS)
 }
 """All metrics by id, in the order in which lists and tables show them."""

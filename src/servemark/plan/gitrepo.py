@@ -32,10 +32,12 @@ class GitTree:
     blobs: dict[str, str]
     """Path -> object id, of regular files (links are left out)."""
     algorithm: str
+    limit: int = MAX_BYTES
+    """Bytes of the largest file that is read."""
     _read: dict[str, bytes] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def open(cls, folder: Path, ref: str) -> GitTree:
+    def open(cls, folder: Path, ref: str, limit: int = MAX_BYTES) -> GitTree:
         """Read the list of files at `ref` below `folder`. ServemarkError (exit 2): no git, no repository,
         no ref."""
         commit = _resolve(folder, ref)
@@ -48,7 +50,7 @@ class GitTree:
             if tab and mode in {b"100644", b"100755"}:
                 path = os.fsdecode(name)
                 blobs[path.removeprefix(prefix)] = rest.split(b" ")[1].decode("ascii")
-        return cls(folder, ref, commit, blobs, "sha256" if len(commit) == 64 else "sha1")
+        return cls(folder, ref, commit, blobs, "sha256" if len(commit) == 64 else "sha1", limit)
 
     def same(self, path: str, data: bytes) -> bool:
         """Whether the commit holds exactly these bytes at a path."""
@@ -70,8 +72,8 @@ class GitTree:
             if end < 0 or len(header) != 3 or not header[2].isdigit():
                 raise input_error("plan.git_no_object", object=name, ref=self.ref)
             size = int(header[2])
-            if size > MAX_BYTES:
-                raise input_error("catalog.too_large", path=name, size=size, limit=MAX_BYTES)
+            if size > self.limit:
+                raise input_error("catalog.too_large", path=name, size=size, limit=self.limit)
             self._read[name] = answer[end + 1 : end + 1 + size]
             start = end + size + 2
 

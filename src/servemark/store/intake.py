@@ -73,7 +73,7 @@ def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
     Raises ServemarkError for the store and the disk; a file that cannot be used is a report with its error.
     """
     try:
-        sha256, size = _hash(found)
+        sha256, size = hash_of(found)
         if found.folder is not None:
             check_files(found.folder, read_result(found.folder, verify_files=False))
     except ServemarkError as error:
@@ -94,11 +94,11 @@ def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
         report = FileReport(found.name, sha256, known.importer, _same(store, known, intake))
         among_runs(store, intake, report)
         return report
-    beside = _Used(found.beside)
+    beside = Used(found.beside)
     name = found.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     source = SourceFile(sha256, name, size, "", 0, dict(intake.hints))
     opened: Callable[[], BinaryIO] = found.open if store is None else lambda: intake.raw.opened(sha256)
-    given = _given(found, opened, intake.hints, beside)
+    given = given_of(found, opened, intake.hints, beside)
     report = _map(store, intake, source, given, beside, again=known is not None)
     among_runs(store, intake, report)
     return report
@@ -133,12 +133,12 @@ def map_kept(store: Store, intake: Intake, source: SourceFile) -> FileReport:
     return _map(store, replace(intake, format=known), source, given, beside, again=False, keep=put_file)
 
 
-def _of_kept(intake: Intake, source: SourceFile) -> tuple[Given, _Used]:
+def _of_kept(intake: Intake, source: SourceFile) -> tuple[Given, Used]:
     """Kept bytes as they would be given. Raises ServemarkError where they are missing or changed."""
     intake.raw.open(source.sha256).close()
-    beside = _Used({name: _kept(intake.raw, name, sha) for name, sha in source.siblings})
+    beside = Used({name: _kept(intake.raw, name, sha) for name, sha in source.siblings})
     found = Found(source.name, source.bytes, _opener(intake.raw, source.sha256))
-    return _given(found, found.open, source.hints, beside), beside
+    return given_of(found, found.open, source.hints, beside), beside
 
 
 def _map(
@@ -146,13 +146,13 @@ def _map(
     intake: Intake,
     source: SourceFile,
     given: Given,
-    beside: _Used,
+    beside: Used,
     *,
     again: bool,
     keep: Callable[..., Kept] = keep_source,
 ) -> FileReport:
     """Recognise, map and keep (or, without a store, only count)."""
-    importer, rows = _rows(intake, given)
+    importer, rows = rows_of(intake.importers, given, intake.format)
     told = PowerTold()
     rows = with_power(rows, given, told)
     name, version = (importer.id, importer.version) if importer is not None else ("", 0)
@@ -177,12 +177,14 @@ def _map(
     return FileReport(source.name, source.sha256, name, kept, power=told)
 
 
-def _rows(intake: Intake, given: Given) -> tuple[Importer | None, Iterator[Mapped]]:
-    """The importer that takes the file, and its rows; one unmapped row where none or two would."""
-    if intake.format is not None:
-        chosen = next(each for each in intake.importers if each.id == intake.format)
+def rows_of(
+    importers: Sequence[Importer], given: Given, format_id: str | None = None
+) -> tuple[Importer | None, Iterator[Mapped]]:
+    """The importer that takes the file (`format_id`: that one), and its rows; one unmapped row where none or two would."""
+    if format_id is not None:
+        chosen = next(each for each in importers if each.id == format_id)
         return chosen, chosen.read(given)
-    some = surest([_careful(each) for each in intake.importers], given)
+    some = surest([_careful(each) for each in importers], given)
     if not some:
         return None, iter([Mapped(0, "unmapped", None, None, "store.row.unknown_format", {})])
     if len(some) > 1 and some[0][0] - some[1][0] < _TIE:
@@ -210,7 +212,7 @@ def _otherwise(intake: Intake, known: SourceFile) -> bool:
     return (
         other_format
         or other_hints
-        or any((name, _hash(each)[0]) not in known.siblings for name, each in intake.power.items())
+        or any((name, hash_of(each)[0]) not in known.siblings for name, each in intake.power.items())
     )
 
 
@@ -240,7 +242,8 @@ def _counted(staged: Staging) -> Kept:
     return Kept("added", rows, counts, verdicts)
 
 
-def _hash(found: Found) -> tuple[str, int]:
+def hash_of(found: Found) -> tuple[str, int]:
+    """SHA-256 and length of a file's bytes. Raises OSError, EOFError or zlib.error for a damaged one."""
     digest, size = hashlib.sha256(), 0
     with found.open() as stream:
         while block := stream.read(BLOCK):
@@ -249,15 +252,16 @@ def _hash(found: Found) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-def _given(
+def given_of(
     found: Found, opened: Callable[[], BinaryIO], hints: Mapping[str, str], beside: Mapping[str, Given]
 ) -> Given:
+    """A found file as importers take it."""
     with opened() as stream:
         head = stream.read(HEAD_BYTES)
     return Given(found.name, found.size, head, opened, hints, beside)
 
 
-class _Used(Mapping[str, Given]):
+class Used(Mapping[str, Given]):
     """Files beside one, which remembers those that were opened: only they are part of what was mapped."""
 
     def __init__(self, found: Mapping[str, Found]) -> None:
@@ -271,7 +275,7 @@ class _Used(Mapping[str, Given]):
             self.used[name] = found
             return found.open()
 
-        given = _given(found, found.open, {}, {})
+        given = given_of(found, found.open, {}, {})
         return replace(given, open=opened)
 
     def __iter__(self) -> Iterator[str]:
@@ -286,7 +290,7 @@ class _Used(Mapping[str, Given]):
 
 def _keep(raw: RawFiles, found: Found) -> str:
     """Keep the bytes of a file that another one was mapped with; returns their SHA-256."""
-    sha256, _ = _hash(found)
+    sha256, _ = hash_of(found)
     if not raw.has(sha256):
         with found.open() as stream:
             sha256, _ = raw.keep(stream)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from servemark.results.point import PointIdentity
 from servemark.store.database import Store
 from servemark.store.import_types import ReasonCount
 from servemark.store.raw_files import RawFiles
@@ -79,3 +81,58 @@ def without_evals(store: Store) -> tuple[int, int]:
             counts[1] += not one.has_evals()
     some = [counts for counts in tally.values() if counts[1] < counts[0]]
     return sum(counts[0] for counts in some), sum(counts[1] for counts in some)
+
+
+class Held(NamedTuple):
+    """One configuration of one source in its latest line: what filters ask of it, and its points that count."""
+
+    model: str
+    hardware: str
+    engine: str
+    precision: str
+    scenario: str
+    source: str
+    run: str
+    date: str
+    points: int
+    packed_config: bytes
+
+    @property
+    def identity(self) -> PointIdentity:
+        """Decoded; without a concurrency."""
+        from servemark.store.points import identity_of  # noqa: PLC0415 - decoding, only for this question
+
+        return identity_of(self.packed_config)
+
+
+def held_configurations(store: Store, *, latest: bool = True) -> list[Held]:
+    """Every configuration's latest line, or all of its lines."""
+    ask = """
+        SELECT c.model, c.hardware, c.engine, c.precision, c.scenario, l.source, l.run, l.date, l.points, c.identity
+        FROM result_line l JOIN result_config c ON c.id = l.config_id WHERE l.latest >= ?
+    """
+    return [Held._make(row) for row in store.query(ask, (int(latest),))]
+
+
+def scenarios_of(store: Store, model: str | None = None) -> list[str]:
+    """Scenarios of a model or of all, sorted."""
+    ask = "SELECT DISTINCT scenario FROM result_config WHERE ? IS NULL OR model = ? ORDER BY scenario"
+    return [str(row[0]) for row in store.query(ask, (model, model))]
+
+
+def stated_shapes(store: Store) -> list[tuple[str, ...]]:
+    """Addresses of the figures of every shape of point that the store holds."""
+    from servemark.store.point_codec import decode_shape  # noqa: PLC0415 - decoding, only for this question
+
+    shapes = (decode_shape(row[0]) for row in store.query("SELECT shape FROM figure_shape", ()))
+    return list(dict.fromkeys(tuple(name for name, *_ in shape) for shape in shapes))
+
+
+def store_state(store: Store) -> tuple[int, str | None, str]:
+    """(points that count, newest date, a word that changes when an import, a prune or a new mapping changes anything)."""
+    points, newest = store.query("SELECT sum(points), max(date) FROM result_line", ())[0]
+    files = store.query(
+        "SELECT count(*), coalesce(max(id), 0), coalesce(sum(mapping_version), 0) FROM import_source", ()
+    )[0]
+    rows = store.query("SELECT coalesce(max(id), 0) FROM import_row", ())[0]
+    return int(points or 0), newest or None, "-".join(str(each) for each in (*files, *rows, points or 0))

@@ -20,23 +20,29 @@ from servemark.store.point_codec import (
     has_evals,
 )
 
+Wanted = str | tuple[str, ...] | None
+
 
 @dataclass(frozen=True, slots=True)
 class PointFilter:
-    """Which points are wanted; None asks for nothing. Superseded and quarantined ones only when asked for."""
+    """Which points are wanted; None asks for nothing, several values for any of them. Superseded and quarantined ones only
+    when asked for."""
 
-    model: str | None = None
-    hardware: str | None = None
-    engine: str | None = None
-    precision: str | None = None
-    scenario: str | None = None
-    source: str | None = None
-    run: str | None = None
+    model: Wanted = None
+    hardware: Wanted = None
+    engine: Wanted = None
+    precision: Wanted = None
+    scenario: Wanted = None
+    source: Wanted = None
+    run: Wanted = None
     line_key: str | None = None
     point_key: str | None = None
     config_key: str | None = None
     file: str | None = None
     """SHA-256 of the imported file."""
+    since: str | None = None
+    until: str | None = None
+    """ISO dates, both included; a point without a date is never within them."""
     latest: bool = False
     superseded: bool = False
     quarantined: bool = True
@@ -111,6 +117,11 @@ _identity = lru_cache(maxsize=4096)(decode_identity)
 _shape_of = lru_cache(maxsize=4096)(decode_shape)
 
 
+def identity_of(packed: bytes) -> PointIdentity:
+    """A configuration's identity, without a concurrency."""
+    return _identity(packed, None)
+
+
 @lru_cache(maxsize=4096)
 def _places(data: bytes) -> dict[str, int]:
     shape: Shape = _shape_of(data)
@@ -150,25 +161,80 @@ _WHERE = {
 
 def load_points(store: Store, wanted: PointFilter) -> Iterator[StoredPoint]:
     """Points that match, in the order in which they came; with a limit the newest by date, oldest of them first."""
-    chosen = {column: getattr(wanted, name) for name, column in _WHERE.items()}
-    used = {column: value for column, value in chosen.items() if value is not None}
-    terms = [f"{column} = ?" for column in used]
-    if wanted.latest:
-        terms.append("l.latest = 1")
-    if not wanted.superseded:
-        terms.append("p.current = 1")
-    if not wanted.quarantined:
-        terms.append("p.verdict <> 'quarantined'")
-    where = f"WHERE {' AND '.join(terms)}" if terms else ""
+    where, values = _conditions(wanted)
     ordered = (
         "ORDER BY p.id"
         if wanted.limit is None
         else f"ORDER BY p.at_utc DESC, p.id DESC LIMIT {wanted.limit:d}"
     )
     source = _FROM if wanted.latest else _FROM_FREE
-    rows = store.query(f"SELECT {_COLUMNS} {source} {where} {ordered}", list(used.values()))
+    rows = store.query(f"SELECT {_COLUMNS} {source} {where} {ordered}", values)
     for row in rows if wanted.limit is None else reversed(rows):
         yield StoredPoint._make(row)
+
+
+def count_points(store: Store, wanted: PointFilter) -> int:
+    """How many points `load_points` would give, its limit aside."""
+    where, values = _conditions(wanted)
+    ask = f"""
+        SELECT count(*) FROM result_config c JOIN result_line l ON l.config_id = c.id
+        JOIN result_point p ON p.line_id = l.id {"JOIN import_row r ON r.id = p.id" if wanted.file else ""}
+        {"JOIN import_source s ON s.id = r.source_id" if wanted.file else ""} {where}
+    """  # noqa: S608 - fixed column names and question marks alone
+    return int(store.query(ask, values)[0][0])
+
+
+def _conditions(wanted: PointFilter) -> tuple[str, list[str]]:
+    """(WHERE clause of fixed column names and question marks, its values)."""
+    terms, values = _terms(wanted)
+    if wanted.latest:
+        terms.append("l.latest = 1")
+    if not wanted.superseded:
+        terms.append("p.current = 1")
+    if not wanted.quarantined:
+        terms.append("p.verdict <> 'quarantined'")
+    return (f"WHERE {' AND '.join(terms)}" if terms else ""), values
+
+
+def load_repeats(store: Store, configurations: int, each: int) -> Iterator[StoredPoint]:
+    """The newest `each` measurements of the `configurations` that a source has measured again most lately; complete, usable
+    points alone. Of a large store that is a sample, and the same one each time."""
+    ask = f"""
+        WITH good AS (
+            SELECT p.id, p.point_key, l.source, p.at_utc FROM result_point p JOIN result_line l ON l.id = p.line_id
+            WHERE p.current = 1 AND p.status = 'complete' AND p.verdict <> 'quarantined'
+        ), again AS (
+            SELECT point_key, source FROM good GROUP BY point_key, source HAVING count(*) > 1
+            ORDER BY max(at_utc) DESC, point_key LIMIT ?
+        ), ranked AS (
+            SELECT good.id, row_number() OVER (
+                PARTITION BY good.point_key, good.source ORDER BY good.at_utc DESC, good.id DESC
+            ) AS place FROM good JOIN again USING (point_key, source)
+        )
+        SELECT {_COLUMNS} {_FROM_FREE} WHERE p.id IN (SELECT id FROM ranked WHERE place <= ?) ORDER BY p.id
+    """  # noqa: S608 - fixed column names alone
+    for row in store.query(ask, (configurations, each)):
+        yield StoredPoint._make(row)
+
+
+def _terms(wanted: PointFilter) -> tuple[list[str], list[str]]:
+    """SQL conditions and their values, in order."""
+    terms: list[str] = []
+    values: list[str] = []
+    for name, column in _WHERE.items():
+        asked: Wanted = getattr(wanted, name)
+        if asked is None:
+            continue
+        some = (asked,) if isinstance(asked, str) else asked
+        terms.append(f"{column} = ?" if len(some) == 1 else f"{column} IN ({','.join('?' * len(some))})")
+        values += some
+    if wanted.since is not None:
+        terms.append("p.at_utc >= ?")
+        values.append(wanted.since)
+    if wanted.until is not None:  # times begin with their date, and the day itself is included
+        terms.append("p.at_utc <> '' AND substr(p.at_utc, 1, 10) <= ?")
+        values.append(wanted.until)
+    return terms, values
 
 
 def find_points(store: Store, name: str) -> list[StoredPoint]:

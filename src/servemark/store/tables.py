@@ -58,11 +58,13 @@ def csv_lines(points: Sequence[StoredPoint]) -> Iterator[str]:
     head: list[list[object]] = [list(names)]
     for row in itertools.chain(head, rows(points, names)):
         held = io.StringIO()
-        csv.writer(held, lineterminator="\n").writerow([_cell(each) for each in row])
+        csv.writer(held, lineterminator="\n").writerow([cell(each) for each in row])
         yield held.getvalue()
 
 
-def _cell(value: object) -> object:
+def cell(value: object) -> object:
+    """A cell of a CSV file: on one line, and text that a spreadsheet would run as a formula gets an apostrophe in
+    front."""
     if not isinstance(value, str):
         return value
     return one_line(f"'{value}" if value.lstrip().startswith(_FORMULA) else value)

@@ -1,0 +1,1 @@
+"""The page and its JSON: what `analysis` returns, served over HTTP to a browser. No arithmetic here."""
