@@ -232,3 +232,50 @@ def test_pages_and_files(shared_home: Path, made: Made) -> None:
         assert "immutable" in found.headers["cache-control"]
         assert made["ask"](app, address, headers={"if-none-match": found.headers["etag"]}).status_code == 304
     assert "no-cache" in made["ask"](app, "/").headers["cache-control"]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [
+        ("gzip", True),
+        ("br, GZIP;q=0.5", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.0", False),
+        ("br", False),
+        ("", False),
+    ],
+)
+def test_codings(shared_home: Path, made: Made, accepted: str, packed: bool) -> None:
+    """gzip where it is taken, and the thing itself where it is refused."""
+    app = made["app_of"](shared_home)
+    for url in ("/api/v1/metrics", "/"):
+        found = made["ask"](app, url, headers={"accept-encoding": accepted})
+        assert (found.headers.get("content-encoding") == "gzip") is packed
+        assert found.text.strip()
+
+
+def test_a_reader_of_pages_gets_a_page(shared_home: Path, made: Made) -> None:
+    """An address that is none is 404 as a page for a browser and as a problem for a program; below the interface always as
+    a problem."""
+    app = made["app_of"](shared_home)
+    html = {"accept": "text/html,*/*;q=0.8"}
+    page = made["ask"](app, "/no-such-page", headers=html)
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert made["ask"](app, "/no-such-page").headers["content-type"] == "application/problem+json"
+    data = made["ask"](app, "/api/v1/nothing", headers=html)
+    assert (data.status_code, data.headers["content-type"]) == (404, "application/problem+json")
+
+
+def test_too_many_points_are_not_decoded(
+    shared_home: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted first, and refused with what to do."""
+    monkeypatch.setattr("servemark.web.site.KEPT_POINTS", 4)
+    app = made["app_of"](shared_home)
+    for url in (
+        "/api/v1/front",
+        "/api/v1/history?series=abcdef",
+        "/api/v1/compare?a=hardware%3Db200&b=hardware%3Db200",
+    ):
+        found = made["ask"](app, url)
+        assert (found.status_code, found.json()["next"][:6]) == (400, "Choose")

@@ -172,7 +172,7 @@ def test_every_answer_is_guarded(shared_home: Path, made: Made) -> None:
         assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
-        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["referrer-policy"] == "same-origin"
         assert headers["x-frame-options"] == "DENY"
 
 

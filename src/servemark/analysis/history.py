@@ -32,6 +32,7 @@ FEWEST = 9
 """Values below which no change can be told from chance (see `change_points`)."""
 FEWEST_SHARED = 3
 MAX_SERIES = 200
+"""Series that a view holds; all of them are judged."""
 PROVENANCE = ("image", "engine_version", "model_revision", "recipe_fingerprint")
 """What may differ within a series: all of a point's identity that its series key leaves out."""
 
@@ -163,14 +164,12 @@ def history(
     for point in measured:
         grouped[point.series_key].append(point)
     runs = {key: one_a_run(some, context) for key, some in grouped.items()}
-    order = sorted(runs, key=lambda key: (-len(runs[key]), runs[key][0].at_utc, key))
-    kept = order[:limit]
-    among = [series_parts(runs[key][-1]) for key in kept]
-    found = [_series(key, runs[key], context, among) for key in kept]
+    among = [series_parts(some[-1]) for some in runs.values()]
+    found = [_series(key, some, context, among) for key, some in runs.items()]
     found.sort(
         key=lambda one: (one.changes[-1].date if one.changes else "", one.values, one.key), reverse=True
     )
-    return _view(chosen, found, len(order) - len(kept), lang)
+    return _view(chosen, found, limit, lang)
 
 
 def history_of(
@@ -192,7 +191,8 @@ def history_of(
     return history(points, address, evals=evals, changelog=changelog, card=card, limit=limit, lang=lang)
 
 
-def _view(address: Address, found: Sequence[SeriesHistory], left_out: int, lang: str | None) -> HistoryView:
+def _view(address: Address, found: Sequence[SeriesHistory], limit: int, lang: str | None) -> HistoryView:
+    left_out = max(0, len(found) - limit)
     tested = sum(one.values >= FEWEST for one in found)
     by_chance = tested * MAX_P_VALUE
     changed = sum(bool(one.changes) for one in found)
@@ -208,7 +208,7 @@ def _view(address: Address, found: Sequence[SeriesHistory], left_out: int, lang:
     return HistoryView(
         axis_info(address, lang),
         shared_changes(found, lang),
-        tuple(found),
+        tuple(found[:limit]),
         tested,
         by_chance,
         changed,
@@ -239,7 +239,7 @@ def _shared(
         tuple(name for name, _ in Counter(one.parts[part] for one, _ in some).most_common())
         for part in ("hardware", "engine")
     )
-    percents = [f"{100 * value:+.0f}" for value in (known[:1] + known[-1:])] or ["?", "?"]
+    percents = [_signed(value, 0) for value in (known[:1] + known[-1:])] or ["?", "?"]
     said = text(
         f"history.shared.{verdict}",
         lang,
@@ -253,6 +253,11 @@ def _shared(
     keys = tuple(one.key for one, _ in some)
     low, high = (known[0], known[-1]) if known else (None, None)
     return SharedChange(since, date, verdict, keys, hardware, engine, low, high, said)
+
+
+def _signed(share: float, places: int) -> str:
+    """Per cent with its sign, as a true minus."""
+    return f"{100 * share:+.{places}f}".replace("-", "\u2212")
 
 
 def one_a_run(points: Iterable[Measured], context: _Context) -> list[Measured]:
@@ -392,7 +397,7 @@ def _change(
         metric=label(context.address, context.lang),
         date=after.at_utc[:10],
         since=before.at_utc[:10],
-        percent="?" if magnitude is None else f"{100 * magnitude:+.1f}",
+        percent="?" if magnitude is None else _signed(magnitude, 1),
         before=shown.text(change.before),
         after=shown.text(change.after),
         p_value=significant(change.p_value, 2),

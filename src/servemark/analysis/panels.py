@@ -174,7 +174,7 @@ def provenance_rows(
     observed = flatten({name: value for name, value in observes.items() if name != INTERNAL})
     rows, used = [], set()
     for field, said in declared.items():
-        twin = PAIRS.get(field, field)
+        twin = next((name for name in (PAIRS.get(field, field), field) if name in observed), field)
         seen = observed.get(twin)
         used.add(twin)
         rows.append(ProvenanceRow(field, said, seen, None if seen is None else said.strip() == seen.strip()))

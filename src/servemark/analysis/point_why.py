@@ -16,8 +16,8 @@ from servemark.base.errors import ServemarkError, input_error
 from servemark.base.messages import find_text, text
 from servemark.base.printable import one_line
 from servemark.metrics.figures import read_figure
+from servemark.results.gates import registry
 from servemark.results.gates.base import GateFinding, Severity
-from servemark.results.gates.registry import judge_all
 from servemark.results.point import Figure, Point
 from servemark.store.database import Store
 from servemark.store.import_types import SourceFile
@@ -85,7 +85,7 @@ def all_gates(store: Store, one: StoredPoint) -> list[GateFinding]:
     """What every gate says now, judged among the points of the run; the skipped ones are among them."""
     wanted = PointFilter(source=one.source, run=one.run, superseded=True)
     around = list(load_points(store, wanted))[:MAX_TOGETHER]
-    judged = judge_all([each.point() for each in around])
+    judged = registry.judge_all([each.point() for each in around])
     found = next((each for stored, (each, _) in zip(around, judged, strict=True) if stored.id == one.id), ())
     return list(found)
 

@@ -1,4 +1,4 @@
-"""Generated reference pages: every verb's help, every metric, every rule, the row's schema; in both languages.
+"""Generated reference pages: every verb's help, every metric, every rule, schemas, the API; in both languages.
 
 Usage: python -m servemark.cli.reference DOCS [--check]. With --check nothing is written, and a page that differs
 makes exit code 1.
@@ -21,6 +21,8 @@ from servemark.metrics.registry import METRICS
 from servemark.replay.records_io import records_schema
 from servemark.results.serialize import json_schema
 from servemark.runs.sweep_status import status_schema
+from servemark.web.api.openapi import document
+from servemark.web.api.registry import ROUTES
 
 
 def pages() -> dict[str, str]:
@@ -29,6 +31,7 @@ def pages() -> dict[str, str]:
         "result.schema.json": json_schema(),
         "requests.schema.json": records_schema(),
         "sweep.schema.json": status_schema(),
+        "api.json": document(ROUTES, "en"),
     }
     found = {name: json.dumps(each, indent=1, ensure_ascii=False) + "\n" for name, each in schemas.items()}
     for lang in LANGUAGES:

@@ -85,7 +85,7 @@ def _take(read: Reader, name: str, modules: dict[str, _Module], above: tuple[str
 def _parse(name: str, text: str) -> _Module:
     module = _Module()
     begun = False
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         bare = line.strip()
         if not bare or bare.startswith("//"):
             continue

@@ -114,10 +114,10 @@ def held_configurations(store: Store, *, latest: bool = True) -> list[Held]:
     return [Held._make(row) for row in store.query(ask, (int(latest),))]
 
 
-def scenarios_of(store: Store, model: str) -> list[str]:
-    """Scenarios of a model, sorted."""
-    ask = "SELECT DISTINCT scenario FROM result_config WHERE model = ? ORDER BY scenario"
-    return [str(row[0]) for row in store.query(ask, (model,))]
+def scenarios_of(store: Store, model: str | None = None) -> list[str]:
+    """Scenarios of a model or of all, sorted."""
+    ask = "SELECT DISTINCT scenario FROM result_config WHERE ? IS NULL OR model = ? ORDER BY scenario"
+    return [str(row[0]) for row in store.query(ask, (model, model))]
 
 
 def stated_shapes(store: Store) -> list[tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import lru_cache
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -46,7 +47,7 @@ def respond(
     etag = headers.get("etag")
     if etag and has(request.headers.get("if-none-match", ""), etag):
         return Response(status_code=304, headers=headers)
-    if packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+    if packed is not None and takes_gzip(request.headers.get("accept-encoding", "")):
         return Response(packed, headers={**headers, "content-encoding": "gzip"})
     return Response(plain(), headers=headers)
 
@@ -68,11 +69,21 @@ async def send_finished(scope: Scope, send: Send, headers: Mapping[str, str], do
         await send({"type": "http.response.start", "status": 304, "headers": done.headers(packed=False)})
         await send({"type": "http.response.body", "body": b""})
         return
-    packed = done.packed and "gzip" in headers.get("accept-encoding", "")
+    packed = done.packed and takes_gzip(headers.get("accept-encoding", ""))
     body = done.data if packed or not done.packed else done.plain()
     sent = [*done.headers(packed=packed), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": sent})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+@lru_cache(maxsize=256)
+def takes_gzip(accepted: str) -> bool:
+    """Whether Accept-Encoding names gzip and does not refuse it (`gzip;q=0`)."""
+    for part in accepted.lower().split(","):
+        name, _, weight = part.strip().partition(";")
+        if name.strip() == "gzip":
+            return weight.replace(" ", "").rstrip("0.") not in {"q=", "q"}
+    return False
 
 
 def has(asked: str, etag: str) -> bool:
@@ -84,6 +95,12 @@ def problem_response(problem: Problem, lang: str) -> Response:
     """A refusal; never kept by a cache."""
     headers = {**problem.headers, "cache-control": "no-store", "vary": "accept-language"}
     return Response(problem_body(problem, lang), problem.status, headers, MEDIA)
+
+
+def is_page(request: Request) -> bool:
+    """Whether a browser's reader asks for a page, so that the page should say what is not there."""
+    path = request.url.path
+    return not path.startswith((PREFIX, "/static/")) and "text/html" in request.headers.get("accept", "")
 
 
 class Pages:
@@ -157,6 +174,10 @@ class Pages:
             return login_page(
                 self.language(request), f"{path}?{request.url.query}" if request.url.query else path
             )
+        if error.status == 404 and is_page(request):
+            found = file_response(request, self.static.shell, forever=False)
+            found.status_code = 404 if found.status_code == 200 else found.status_code
+            return found
         return problem_response(error, self.language(request))
 
 

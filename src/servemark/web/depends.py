@@ -13,5 +13,7 @@ class Depends(StrEnum):
     SUITE = "suite"
     SWEEPS = "sweeps"
     STORE_AND_SUITE = "store and suite"
+    HOME = "home"
+    """The store, the sweeps and the run folders; looked at again every few seconds."""
     NOTHING = "nothing"
     """Made anew each time."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from servemark import __version__
@@ -133,6 +133,10 @@ class Site:
             str(file_stat(path)) for path in sorted(folder.glob("*.sqlite*")) if "-shm" not in path.name
         )
 
+    def home_version(self) -> str:
+        """Changes with the store and the sweeps, and every few seconds: what is within run folders is not looked at."""
+        return f"{int(time.time() / SWEEPS_S)}{self.store_version()}{self.sweeps_version()}"
+
     def suite_version(self) -> str:
         """Changes with any file of a suite: name, size, time. Looked at every `LOOK_S` at most."""
         seen, found = self._suite_seen
@@ -158,6 +162,7 @@ class Site:
             Depends.STORE: self.store_version,
             Depends.SUITE: self.suite_version,
             Depends.SWEEPS: self.sweeps_version,
+            Depends.HOME: self.home_version,
             Depends.STORE_AND_SUITE: self.store_and_suite_version,
         }.get(depends)
         return f"{self.program}/{said() if said is not None else ''}"
@@ -188,12 +193,16 @@ class Site:
         key = (self.store_version(), chosen)
         found = self._selections.get(key)
         if found is None:
-            points = count_points(self.store(), store_filter(chosen))
-            if points > KEPT_POINTS:
-                raise Problem(400, "serve.many_points", points=points, limit=KEPT_POINTS)
+            self.check_size(chosen)
             found = select(self.store(), chosen)
             self._selections.put(key, found)
         return found
+
+    def check_size(self, chosen: Selection) -> None:
+        """Problem 400 for a selection that the store cannot narrow down to `KEPT_POINTS`; counted, nothing is decoded."""
+        points = count_points(self.store(), store_filter(chosen))
+        if points > KEPT_POINTS:
+            raise Problem(400, "serve.many_points", points=points, limit=KEPT_POINTS)
 
     def for_front(self, chosen: Selection, limit: int) -> tuple[list[Measured], list[Measured]]:
         """See `Context.for_front`."""
@@ -258,6 +267,10 @@ class Context:
         """The same with what gates said of quarantined ones, and the accuracy results that speak for them. Problem 400
         for more points than `limit`."""
         return self.site.for_front(chosen, limit)
+
+    def check_size(self, chosen: Selection) -> None:
+        """Problem 400 for a selection of every run that is too large to be decoded."""
+        self.site.check_size(replace(chosen, latest=False))
 
     def noise(self) -> NoiseModel:
         """How far figures vary when they are measured again."""

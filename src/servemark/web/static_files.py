@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ TYPES: Mapping[str, str] = {
     ".txt": "text/plain; charset=utf-8",
 }
 SHELL = "index.html"
+LOOK_S = 1.0
 ENTRY = "app.js"
 _PLAIN_SHELL = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>servemark</title></head>'
@@ -50,11 +52,11 @@ def _static(data: bytes, media: str) -> StaticFile:
 
 
 class StaticFiles:
-    """All files below a folder by their path. Read when made, and again when one of them has changed: `refresh` looks, at
-    the cost of a stat a file."""
+    """All files below a folder by their path. Read when made, and again when one of them has changed (`refresh`)."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = folder
+        self._looked = 0.0
         self._seen: dict[str, tuple[int, int]] = {}
         self.files: dict[str, StaticFile] = {}
         self.shell = _static(_PLAIN_SHELL.encode(), TYPES[".html"])
@@ -62,7 +64,11 @@ class StaticFiles:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read what has changed."""
+        """Read what has changed; looked at once a second at most."""
+        now = time.monotonic()
+        if self.version and now - self._looked < LOOK_S:
+            return
+        self._looked = now
         found = {}
         for path in sorted(self._folder.rglob("*")):
             if path.suffix in TYPES and path.is_file():

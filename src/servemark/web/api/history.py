@@ -28,6 +28,8 @@ PARAMS = (
 def reply(ctx: Context, query: Query) -> object:
     """Every run counts, whether the newest of its line or not. Without a model and a scenario those with the most points
     are taken."""
+    if query.text("series"):
+        ctx.check_size(query.selection)
     return history_of(
         ctx.store,
         query.selection,

@@ -26,4 +26,4 @@ def reply(ctx: Context, query: Query) -> object:
     return reliability(found, query.lang)
 
 
-ROUTE = Route("/reliability", "serve.api.reliability", reply, depends=Depends.NOTHING)
+ROUTE = Route("/reliability", "serve.api.reliability", reply, depends=Depends.HOME)

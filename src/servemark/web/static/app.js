@@ -78,7 +78,7 @@ async function attempt(here, work, moved) {
     if (moved) focusHeading(here.root);
   } catch (error) {
     if (error.name === "AbortError" || here !== open) return;
-    fill(here.root, el("h1", { tabindex: "-1" }, here.page.title(t, {})), trouble(error, show));
+    fill(here.root, el("h1", { tabindex: "-1" }, here.page.title(t, {})), trouble(error, show), error.status === 400 ? el("p", { class: "part-end" }, el("a", { href: href(here.page.path) }, t("web.anew"))) : null);
     here.view = null;
   }
   here.root.removeAttribute("aria-busy");
@@ -130,7 +130,7 @@ function frame() {
       el("a", { class: "brand", href: href("/") }, el("span", { class: "logo", "aria-hidden": "true" }), "servemark"),
       el("nav", { "aria-label": t("web.nav") },
         el("button", { class: "menu quiet", type: "button", "aria-expanded": "false", "aria-controls": "menu", onclick: toggleMenu }, t("web.nav.menu")),
-        el("ul", { id: "menu" }, links("main"), more.length > 3 ? el("li", { class: "more" }, el("details", {}, el("summary", {}, t("web.nav.more")), el("ul", {}, more))) : more)),
+        el("ul", { id: "menu" }, links("main"), more.length > 3 ? el("li", { class: "more" }, el("details", { onkeydown: shut, onfocusout: left }, el("summary", {}, t("web.nav.more")), el("ul", {}, more))) : more)),
       el("div", { class: "bar-end" }, report ? null : languageButton(), themeButton())),
   );
   fill(document.getElementById("foot"), el("div", { class: "wrap" }, el("p", {}, t(report ? "web.foot.report" : "web.foot"))));
@@ -141,9 +141,23 @@ function mark(page) {
     if (page && link.dataset.page === page.name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  for (const each of document.querySelectorAll("#top details[open]")) each.open = false;
+  for (const each of document.querySelectorAll("#top details")) {
+    each.open = false;
+    each.firstChild.classList.toggle("now", Boolean(page) && page.menu === "more");
+  }
   const button = document.querySelector("#top .menu");
   if (button) button.setAttribute("aria-expanded", "false");
+}
+
+// The drop-down closes by Escape and when focus goes elsewhere.
+function shut(event) {
+  if (event.key !== "Escape") return;
+  event.currentTarget.open = false;
+  event.currentTarget.firstChild.focus();
+}
+
+function left(event) {
+  if (event.relatedTarget && !event.currentTarget.contains(event.relatedTarget)) event.currentTarget.open = false;
 }
 
 function toggleMenu(event) {
@@ -180,5 +194,20 @@ function themeButton() {
     made.focus();
   } });
 }
+
+// Escape closes what is open around the focus.
+document.addEventListener("keydown", (event) => {
+  const open = event.key === "Escape" && event.target.closest && event.target.closest("details[open]");
+  if (!open || !open.querySelector(".pop")) return;
+  open.open = false;
+  open.querySelector("summary").focus();
+});
+
+// A click elsewhere closes what a click had opened over the page.
+document.addEventListener("pointerdown", (event) => {
+  for (const each of document.querySelectorAll("details[open]")) {
+    if (each.querySelector(".pop, #top ul") && !each.contains(event.target)) each.open = false;
+  }
+});
 
 start();

@@ -54,7 +54,7 @@ export function lanes(view, t) {
   ]);
   return el("figure", { class: "lanes" },
     el("figcaption", {}, el("b", {}, t("web.point.lanes")), el("span", { class: "lane-key" }, ["wait", "stream", "failed"].map((name) => el("span", {}, el("i", { class: name, "aria-hidden": "true" }), t("web.point.lanes." + name))))),
-    svg("svg", { width: "100%", height: tall + 22, role: "group", "aria-label": t("web.point.lanes") + ". " + t("web.point.lanes.keys"), onkeydown: keyed, onfocusin: tell, onpointerover: tell }, grid, bars),
+    svg("svg", { width: "100%", height: tall + 22, role: "group", "aria-label": t("web.point.lanes") + ". " + t("web.point.lanes.keys"), onkeydown: keyed, onfocusin: tell, onpointermove: tell }, grid, bars),
     said,
     el("p", { class: "note" }, view.note));
 }

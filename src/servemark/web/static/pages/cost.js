@@ -89,7 +89,7 @@ function body(ctx, view) {
   return [
     rows.length ? el("section", { class: "board cost-board" },
       el("div", { class: "legend-head" }, el("h2", {}, info.label, el("span", { class: "unit" }, " " + info.unit)), el("span", {}, t("web.cost.at", { target: view.target_text }) + " · " + card)),
-      el("p", { class: "note" }, t("web.better." + info.better) + ". ", info.definition),
+      el("p", { class: "note" }, el("span", { class: "axis-way" }, (info.better === "lower" ? "↓ " : "↑ ") + t("web.better." + info.better)), " · ", info.definition),
       bars(ctx, rows, info),
       el("p", { class: "note" }, t("web.cost.key"))) : empty(t("web.cost.no_cost"), t("web.cost.no_cost.next")),
     others.length ? el("details", { class: "left-out", open: !rows.length }, el("summary", {}, t("web.cost.without", { count: others.length })), el("ul", { class: "reasons" }, others.map((row) => el("li", {}, el("b", {}, row.label), " ", reason(row, info))))) : null,

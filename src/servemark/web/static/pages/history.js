@@ -22,7 +22,7 @@ export async function render(root, ctx) {
   let view = null;
   let whole = false;
   const parts = {};
-  for (const name of ["picks", "filters", "metric", "body"]) parts[name] = el("div", { class: { picks: "heads", filters: "filter-part", metric: "axis-pick y" }[name] || "history-body" });
+  for (const name of ["picks", "filters", "metric", "body"]) parts[name] = el("div", { class: { picks: "heads", filters: "filter-part no-all", metric: "axis-pick y history-metric" }[name] || "history-body" });
   fill(root, el("h1", { class: "sr" }, t("web.nav.history")), parts.picks, el("p", { class: "lead-line" }, t("web.history.lead")), el("section", { class: "asks", "aria-label": t("web.filters") }, parts.filters), parts.metric, parts.body);
   const set = (changes) => {
     now = moved(now, changes);
@@ -76,17 +76,11 @@ function card(ctx, view, series) {
   const one = el("a", { href: ctx.href("/history", { model: series.model, scenario: series.scenario, y: view.metric.address, series: series.key }) }, series.label);
   return el("article", { class: "board history-card" },
     el("h2", {}, one),
-    series.changes.map((change) => el("p", { class: "change " + change.verdict }, el("b", {}, mark(change)), " ", change.text)),
+    series.changes.map((change) => el("p", { class: "change " + change.verdict }, el("b", { "aria-hidden": "true" }, change.after > change.before ? "▲ " : "▼ "), change.text)),
     el("div", { class: "history-chart", "data-key": series.key }),
     series.note ? el("p", { class: "note" }, series.note) : null,
     series.changes.length ? el("details", { class: "left-out" }, el("summary", {}, t("web.history.what")), series.changes.map((change) => what(ctx, change))) : null,
     el("details", { class: "left-out" }, el("summary", {}, t("web.history.rows", { count: series.points.length })), rows(ctx, view, series)));
-}
-
-function mark(change) {
-  const up = change.after > change.before;
-  const arrow = up ? "▲" : "▼";
-  return arrow + (change.magnitude === null ? "" : " " + (up ? "+" : "−") + Math.abs(100 * change.magnitude).toFixed(1) + " %");
 }
 
 function what(ctx, change) {

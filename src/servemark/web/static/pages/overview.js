@@ -1,80 +1,96 @@
-// Overview: where to look, what changed for real, what is new, what is broken.
+// What there is, what came last and what is doubted: the page that a day begins with.
 
 import { el, fill } from "../dom.js";
-import { empty } from "../notices.js";
+import { group } from "../format.js";
+import { scenarioName } from "../names.js";
+import { empty, trouble } from "../notices.js";
 import { table } from "../table.js";
 
-const FEW = 6;
-
 export function title(t) {
-  return t("web.nav.overview");
+  return t("web.overview.title");
 }
 
 export async function render(root, ctx) {
   const { t } = ctx;
-  const view = await ctx.get("/api/v1/overview");
-  const [first, ...rest] = view.findings;
-  const changed = el("section", { class: "rows", "aria-busy": "true" }, el("h2", {}, t("web.overview.changed")), el("p", { class: "note" }, t("web.overview.looking")));
-  fill(root, el("h1", {}, t("web.nav.overview")), el("p", { class: "lead" }, first),
-    view.starts.length ? [starts(ctx, view.starts), changed, news(ctx, view.runs)] : empty(t("web.overview.none"), t("web.overview.none.next")),
-    broken(ctx, view, rest));
-  if (view.starts.length) changes(ctx, view.starts[0], changed);
-  return null;
-}
-
-function starts(ctx, some) {
-  const { t } = ctx;
-  const card = (each) => el("li", {}, el("a", { href: ctx.href("/front", { model: each.model, scenario: each.scenario }) }, el("b", {}, each.model), el("span", {}, each.scenario)),
-    el("small", {}, t("web.overview.start", { points: each.points, hardware: each.hardware.length, newest: each.newest || "—" })));
-  return el("section", { class: "rows" }, el("h2", {}, t("web.overview.starts")), el("ul", { class: "starts" }, some.slice(0, FEW).map(card)),
-    some.length > FEW ? el("details", { class: "more-starts" }, el("summary", {}, t("web.overview.starts.more", { count: some.length - FEW })), el("ul", { class: "starts" }, some.slice(FEW).map(card))) : null);
-}
-
-// Changes that chance would seldom make, in the model and scenario with the most points: those that series share, then the newest.
-async function changes(ctx, start, part) {
-  const { t } = ctx;
-  const asked = { model: start.model, scenario: start.scenario };
-  const head = [el("h2", {}, t("web.overview.changed")), el("p", { class: "note" }, t("web.overview.changed.where", asked))];
-  try {
-    const view = await ctx.get("/api/v1/history", asked);
-    const own = view.series.filter((each) => each.changes.length).slice(0, FEW);
-    const items = [
-      ...view.shared.map((each) => el("li", {}, each.text)),
-      ...own.map((each) => el("li", {}, el("a", { href: ctx.href("/history", { ...asked, series: each.key }) }, each.label), ": ", each.changes[each.changes.length - 1].text)),
-    ];
-    fill(part, head, items.length ? el("div", { class: "findings" }, el("ul", {}, items)) : el("p", {}, t("web.overview.changed.none")),
-      view.notes.length ? el("p", { class: "note" }, view.notes[0]) : null, el("p", {}, el("a", { href: ctx.href("/history", asked) }, t("web.overview.changed.all"))));
-  } catch (error) {
-    if (error.name !== "AbortError") fill(part, head, el("p", { class: "note" }, error.detail || error.message));
+  const [facets, view] = await Promise.all([ctx.shared("facets{}", () => ctx.get("/api/v1/facets")), ctx.get("/api/v1/overview")]);
+  if (!view.store.points) {
+    fill(root, el("h1", {}, t("web.overview.title")), empty(t("web.overview.none"), t("web.overview.none.next")));
+    return;
   }
-  part.removeAttribute("aria-busy");
+  const changed = el("section", { class: "part", "aria-busy": "true" }, el("h2", {}, t("web.overview.changed")), el("p", { class: "note" }, t("web.loading")));
+  fill(root,
+    el("h1", {}, t("web.overview.title")),
+    el("p", { class: "lead" }, t("web.overview.lead", { points: group(String(view.store.points)), models: facets.models.length, date: day(view.store.newest) })),
+    el("section", { class: "part" }, el("h2", {}, t("web.overview.models")), el("ul", { class: "cards" }, facets.models.slice(0, 12).map((model) => card(ctx, model)))),
+    changed,
+    el("div", { class: "halves" },
+      el("section", { class: "part" }, el("h2", {}, t("web.overview.runs")), runs(ctx, view.runs)),
+      el("div", {}, doubts(ctx, view), accuracy(ctx, view), leftOut(ctx, view))));
+  changes(ctx, facets.default, changed);
 }
 
-function news(ctx, runs) {
+// What history says of the usual selection; it comes later, since it looks through all runs.
+async function changes(ctx, usual, node) {
   const { t } = ctx;
-  const columns = [
-    { key: "date", label: t("web.overview.date"), value: (run) => run.date, cell: (run) => (run.date || "—").slice(0, 10) },
-    { key: "run", label: t("web.facet.run"), value: (run) => run.run, cell: (run) => el("a", { href: ctx.href("/front", { model: run.models.split(",")[0], run: run.run, all: "yes" }) }, run.run) },
-    { key: "source", label: t("web.facet.source"), value: (run) => run.source },
-    { key: "models", label: t("web.overview.models"), value: (run) => run.models.replaceAll(",", ", ") },
-    { key: "points", label: t("web.overview.points"), number: true, value: (run) => run.points },
-    { key: "usable", label: t("web.overview.usable"), number: true, value: (run) => run.usable },
-  ];
-  return el("section", { class: "rows" }, el("h2", {}, t("web.overview.new")), table({ caption: t("web.overview.new"), columns, rows: runs, more: (count) => t("web.table.more", { count }) }).node);
+  const chosen = { model: usual.model, scenario: usual.scenario };
+  try {
+    const view = await ctx.get("/api/v1/history", chosen);
+    const own = view.series.filter((each) => each.changes.length).map((each) => [each.changes[each.changes.length - 1], each.label]);
+    own.sort(([a], [b]) => (a.date < b.date ? 1 : -1));
+    const said = [...view.shared.map((each) => each.text), ...own.slice(0, 3).map(([change, label]) => label + ": " + change.text)];
+    fill(node, el("h2", {}, t("web.overview.changed")),
+      said.length ? el("ul", { class: "findings flat" }, said.slice(0, 5).map((text) => el("li", {}, text))) : el("p", { class: "note" }, t("web.overview.no_change")),
+      el("p", {}, el("a", { href: ctx.href("/history", chosen) }, t("web.overview.history", { model: usual.model, scenario: scenarioName(t, usual.scenario) }))));
+  } catch (error) {
+    if (error.name !== "AbortError") fill(node, el("h2", {}, t("web.overview.changed")), trouble(error));
+  }
+  node.removeAttribute("aria-busy");
 }
 
-function broken(ctx, view, sentences) {
+function day(text) {
+  return (text || "").slice(0, 10);
+}
+
+function card(ctx, model) {
   const { t } = ctx;
-  const gates = [
-    { key: "title", label: t("web.overview.gate"), value: (gate) => gate.title },
-    { key: "severity", label: t("web.overview.effect"), value: (gate) => gate.severity, cell: (gate) => el("span", { class: "tag " + (gate.severity === "quarantine" ? "bad" : "warn") }, t("web.overview." + gate.severity)) },
-    { key: "points", label: t("web.overview.points"), number: true, value: (gate) => gate.points },
-  ];
-  const whole = view.gates.length || view.left_out.length || view.accuracy.length;
-  return el("section", { class: "rows" }, el("h2", {}, t("web.overview.broken")),
-    whole ? sentences.map((text) => el("p", {}, text)) : el("p", {}, t("web.overview.broken.none")),
-    view.accuracy.length ? [el("h3", {}, t("web.overview.accuracy")), el("ul", { class: "plain" }, view.accuracy.map((low) => el("li", {}, el("a", { href: ctx.href("/point/" + low.ref) }, low.text))))] : null,
-    view.gates.length ? [el("h3", {}, t("web.overview.gates")), table({ caption: t("web.overview.gates"), columns: gates, rows: view.gates, more: (count) => t("web.table.more", { count }) }).node] : null,
-    view.left_out.length ? [el("h3", {}, t("web.overview.rows")), el("ul", { class: "plain" }, view.left_out.map((row) => el("li", {}, el("b", {}, String(row.rows)), " × ", row.reason)))] : null,
-    el("p", {}, el("a", { href: ctx.href("/reliability") }, t("web.overview.failed"))));
+  const measured = model.scenarios.filter((each) => !each.id.startsWith("eval:"));
+  const shown = (measured.length ? measured : model.scenarios).slice(0, 4);
+  return el("li", { class: "card" },
+    el("h3", {}, model.id),
+    el("ul", {}, shown.map((each) => el("li", {}, el("a", { href: ctx.href("/front", { model: model.id, scenario: each.id }) }, scenarioName(t, each.id)), el("span", { class: "count" }, group(String(each.points)))))));
+}
+
+function runs(ctx, list) {
+  const { t } = ctx;
+  return table({
+    caption: t("web.overview.runs"),
+    rows: list,
+    more: (count) => t("web.table.more", { count }),
+    columns: [
+      { key: "run", label: t("web.column.run"), value: (row) => row.run, cell: (row) => el("a", { href: ctx.href("/front", { model: row.models.split(", ")[0], run: row.run, all: "yes" }) }, row.run) },
+      { key: "date", label: t("web.column.date"), value: (row) => row.date, cell: (row) => day(row.date) || "—" },
+      { key: "models", label: t("web.facet.model"), value: (row) => row.models },
+      { key: "points", label: t("web.overview.points"), number: true, value: (row) => row.points },
+      { key: "usable", label: t("web.overview.usable"), number: true, value: (row) => row.usable / row.points, cell: (row) => el("span", { class: row.usable < row.points ? "some-lost" : null }, row.usable + " / " + row.points) },
+    ],
+  }).node;
+}
+
+function doubts(ctx, view) {
+  const { t } = ctx;
+  return el("section", { class: "part" }, el("h2", {}, t("web.overview.doubts")),
+    view.gates.length ? el("ul", { class: "tally" }, view.gates.map((each) => el("li", {}, el("b", {}, group(String(each.points))), el("span", {}, each.title), el("small", { class: "grade " + each.severity }, t("web.grade." + each.severity))))) : el("p", { class: "note" }, t("web.overview.no_doubts")));
+}
+
+// No threshold is stated for these, so nothing failed: a reader has to know.
+function accuracy(ctx, view) {
+  const { t } = ctx;
+  if (!view.accuracy.length) return null;
+  return el("section", { class: "part" }, el("h2", {}, t("web.overview.accuracy")), el("ul", { class: "plain" }, view.accuracy.map((low) => el("li", {}, el("a", { href: ctx.href("/point/" + low.ref) }, low.text)))));
+}
+
+function leftOut(ctx, view) {
+  const { t } = ctx;
+  if (!view.left_out.length) return null;
+  return el("section", { class: "part" }, el("h2", {}, t("web.overview.left_out")), el("ul", { class: "tally" }, view.left_out.map((each) => el("li", {}, el("b", {}, group(String(each.rows))), el("span", {}, each.reason)))));
 }
