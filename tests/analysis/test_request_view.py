@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import runpy
 from pathlib import Path
@@ -10,10 +11,20 @@ from pathlib import Path
 import pytest
 
 from servemark.analysis import request_view as module
+from servemark.analysis.bench_records import bench_request_view, has_bench_records
 from servemark.analysis.request_view import log_view, request_view, samples_view, ticks
 from servemark.analysis.tracks import ENGINE_FILE, GPU_FILE, engine_tracks, gpu_tracks, track_of
 from servemark.base.errors import ServemarkError
+from servemark.base.home import Home
+from servemark.results.gates.registry import gates_version, judge_all
+from servemark.results.importers.registry import importers
 from servemark.results.serialize import SHA_KEY, row_sha256
+from servemark.store.database import Store
+from servemark.store.found_files import Found
+from servemark.store.imports import find_source
+from servemark.store.intake import Intake, take_in
+from servemark.store.points import find_points
+from servemark.store.raw_files import RawFiles
 
 MADE = runpy.run_path(str(Path(__file__).parents[1] / "results" / "make_run.py"))
 
@@ -61,7 +72,7 @@ def test_a_huge_run_is_thinned_and_says_so(folder: Path, monkeypatch: pytest.Mon
     assert 10 <= len(shown.lanes.start) <= 13 and shown.lanes.total == whole
     assert str(whole) in shown.lanes.note and str(len(shown.lanes.start)) in shown.lanes.note
     gaps = next(each for each in shown.histograms if each.metric == "chunk_gap_s")
-    assert gaps.n > 50 and "th of" in gaps.note and sum(gaps.counts) < 50
+    assert gaps.n > 50 and "one in" in gaps.note and sum(gaps.counts) < 50
     monkeypatch.setattr(module, "MAX_REQUESTS", 5)
     assert "5" in request_view(folder, "en").notes[0]
 
@@ -156,3 +167,31 @@ def test_ticks_are_round(duration: float, step: float) -> None:
     """Worked out by hand: at most six steps of 1, 2 or 5."""
     found = [at for at, _ in ticks(duration)]
     assert len(found) <= 7 and (not found or found[1] == pytest.approx(step))
+
+
+SAMPLES = Path(__file__).parents[1] / "results" / "samples"
+
+
+@pytest.mark.parametrize(
+    ("name", "ordinal"), [("sglang_bench/sglang.jsonl", 1), ("vllm_bench/detailed.json", 0)]
+)
+def test_requests_that_another_client_listed(tmp_path: Path, name: str, ordinal: int) -> None:
+    """Details of eight requests: first tokens as listed, latencies their sums, lanes only where starts are told."""
+    data = (SAMPLES / name).read_bytes()
+    listed = json.loads(data.splitlines()[ordinal] if name.endswith("l") else data)
+    home = Home(tmp_path / "home")
+    hints = {"model": "m", "hardware": "h100"}
+    intake = Intake(RawFiles(home.raw), importers(), judge_all, gates_version(), hints)
+    with Store.open(home.store) as store:
+        assert take_in(store, intake, Found("bench.jsonl", len(data), lambda: io.BytesIO(data))).whole
+        one = next(each for each in find_points(store, "") if each.ordinal == ordinal)
+        source = find_source(store, one.file)
+        assert source is not None and has_bench_records(source, one)
+        shown = bench_request_view(RawFiles(home.raw), source, one, "en")
+    starts = listed.get("start_times") or []
+    assert shown is not None and bool(shown.notes) == (not starts) and len(shown.lanes.start) == len(starts)
+    by_name = {each.metric: each for each in shown.histograms}
+    assert by_name["ttft_s"].n == 8 and by_name["itl_s"].n == sum(map(len, listed["itls"]))
+    assert by_name["ttft_s"].edges[0] == pytest.approx(1000 * min(listed["ttfts"]))
+    longest = max(first + sum(gaps) for first, gaps in zip(listed["ttfts"], listed["itls"], strict=True))
+    assert by_name["e2el_s"].edges[-1] == pytest.approx(1000 * longest)

@@ -168,7 +168,9 @@ class PointView:
     front: dict[str, str]
     """Query of the front that this point stands on."""
     has_requests: bool
-    """Raw records of its requests are at hand: `request_view`."""
+    """Raw records of its requests are at hand: `request_view`, or lists in the imported file: `bench_request_view`."""
+    has_samples: bool
+    """Samples of its accuracy tasks are at hand."""
     notes: tuple[str, ...]
 
 

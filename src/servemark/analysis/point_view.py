@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from servemark.analysis.bench_records import has_bench_records
 from servemark.analysis.figure_words import (
     GROUPS,
     STATISTICS,
@@ -135,7 +136,8 @@ def point_view(
         files=_files(source, raw, folder, lang),
         url=web_link(point.execution.url),
         front=_front_query(one, point),
-        has_requests=folder is not None,
+        has_requests=folder is not None or has_bench_records(source, one),
+        has_samples=folder is not None,
         notes=tuple(one_line(each) for each in point.notes),
     )
 

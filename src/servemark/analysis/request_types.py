@@ -95,7 +95,8 @@ class RequestView:
     gpus: TrackGroup | None
     failed: tuple[FailedRequest, ...]
     failed_total: int
-    cache: CachePanel
+    cache: CachePanel | None
+    """None where requests were listed by another client."""
     phases: tuple[Phase, ...]
     logs: tuple[LogFile, ...]
     notes: tuple[str, ...]

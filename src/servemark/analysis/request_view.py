@@ -5,9 +5,10 @@ time, failed requests, logs, accuracy samples. Bounded whatever the run's size; 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from servemark.analysis.figure_words import metric_label
 from servemark.analysis.format import display, one
@@ -30,18 +31,21 @@ from servemark.base.errors import ServemarkError, input_error
 from servemark.base.messages import text
 from servemark.base.printable import one_line, printable
 from servemark.metrics.registry import METRICS
+from servemark.metrics.request import chunk_gaps_s
 from servemark.replay.record import RequestRecord
 from servemark.replay.records_io import has_torn_tail, read_records
 from servemark.results.measures import VALUES
 from servemark.results.row import ResultRow
 from servemark.results.serialize import EVALS_NAME, REQUESTS_NAME, RESULT_NAME, read_result, row_to_json
+from servemark.results.tally import to_microseconds
 
 HISTOGRAMS = ("ttft_s", "tpot_s", "chunk_gap_s", "e2el_s", "input_tokens", "output_tokens")
+GAPS = "chunk_gap_s"
 LOG_RANGE = 10.0
 """A histogram is logarithmic when its p99 is this many times its median."""
 MAX_REQUESTS = 300_000
 """Requests that are read; about 100 MB of memory."""
-MAX_VALUES = 400_000
+MAX_VALUES = 200_000
 """Values that a histogram is made of; more are thinned out evenly."""
 MAX_BARS = 1500
 """Requests that are drawn."""
@@ -50,32 +54,37 @@ TICKS = 6
 
 
 @dataclass(slots=True)
-class _Values:
+class Values:
     """Values of one metric; beyond MAX_VALUES every other one is dropped and every `stride`th is taken."""
 
     kept: array[float] = field(default_factory=lambda: array("d"))
     stride: int = 1
     seen: int = 0
 
-    def take(self, value: float) -> None:
-        if self.seen % self.stride == 0:
-            self.kept.append(value)
-            if len(self.kept) >= MAX_VALUES:
-                self.kept = self.kept[::2]
-                self.stride *= 2
-        self.seen += 1
+    def extend(self, values: Sequence[float]) -> None:
+        """Take the values of one request, in their order."""
+        self.kept.extend(values if self.stride == 1 else values[-self.seen % self.stride :: self.stride])
+        self.seen += len(values)
+        while len(self.kept) >= MAX_VALUES:
+            self.kept = self.kept[::2]
+            self.stride *= 2
 
 
 @dataclass(slots=True)
-class _Read:
-    """What one pass over the records gathers."""
+class Gathered:
+    """What one pass over records gathers: values by metric, bars with their lane where it is told, failures."""
 
-    values: dict[str, _Values] = field(default_factory=lambda: {name: _Values() for name in HISTOGRAMS})
+    values: dict[str, Values]
     bars: list[tuple[int | None, Bar]] = field(default_factory=list)
     failed: list[FailedRequest] = field(default_factory=list)
     failed_total: int = 0
     never_started: int = 0
     notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, metrics: Iterable[str]) -> Self:
+        """Nothing yet, with room for these metrics."""
+        return cls({name: Values() for name in metrics})
 
 
 def request_view(folder: Path, lang: str | None = None) -> RequestView:
@@ -88,8 +97,8 @@ def request_view(folder: Path, lang: str | None = None) -> RequestView:
         found.notes.append(text("analysis.requests.failed_more", lang, **said))
     return RequestView(
         run_id=row.run_id,
-        histograms=tuple(_histograms(found, lang)),
-        lanes=_lanes(found, lang),
+        histograms=tuple(histogram_views(found, lang)),
+        lanes=lanes_view(found, lang),
         engine=engine_tracks(folder, lang),
         gpus=gpu_tracks(folder, lang),
         failed=tuple(found.failed),
@@ -101,8 +110,8 @@ def request_view(folder: Path, lang: str | None = None) -> RequestView:
     )
 
 
-def _read(folder: Path, row: ResultRow, lang: str | None) -> _Read:
-    found = _Read()
+def _read(folder: Path, row: ResultRow, lang: str | None) -> Gathered:
+    found = Gathered.of(HISTOGRAMS)
     path = folder / REQUESTS_NAME
     count = 0
     try:
@@ -119,17 +128,16 @@ def _read(folder: Path, row: ResultRow, lang: str | None) -> _Read:
     return found
 
 
-def _records(path: Path, found: _Read, lang: str | None) -> Iterator[tuple[int, RequestRecord]]:
+def _records(path: Path, found: Gathered, lang: str | None) -> Iterator[tuple[int, RequestRecord]]:
     if has_torn_tail(path):
         found.notes.append(text("analysis.requests.torn", lang))
     return read_records(path, allow_torn_tail=True)
 
 
-def _take(found: _Read, line: int, record: RequestRecord, row: ResultRow) -> None:
+def _take(found: Gathered, line: int, record: RequestRecord, row: ResultRow) -> None:
     if record.outcome == "ok":
         for name, values in found.values.items():
-            for value in VALUES[name](record):
-                values.take(float(value))
+            values.extend(chunk_gaps_s(record) if name == GAPS else VALUES[name](record))
     else:
         found.failed_total += 1
         if len(found.failed) < MAX_FAILED:
@@ -140,8 +148,11 @@ def _take(found: _Read, line: int, record: RequestRecord, row: ResultRow) -> Non
         found.bars.append((record.lane, bar_of(record, record.start_s, 0.0)))
 
 
-def _histograms(found: _Read, lang: str | None) -> Iterator[HistogramView]:
+def histogram_views(found: Gathered, lang: str | None) -> Iterator[HistogramView]:
+    """The histograms of what was gathered; metrics without any value are left out."""
     for name, values in found.values.items():
+        if name == GAPS:  # whole microseconds as everywhere, for those alone that are counted
+            values.kept = array("d", map(to_microseconds, values.kept))
         made = histogram(name, METRICS[name].unit.value, values.kept)
         if made is not None and made.p50 and made.p99 and made.p99 > LOG_RANGE * made.p50:
             made = histogram(name, METRICS[name].unit.value, values.kept, log=True)
@@ -149,7 +160,7 @@ def _histograms(found: _Read, lang: str | None) -> Iterator[HistogramView]:
             yield _histogram_view(made, values, lang)
 
 
-def _histogram_view(made: Histogram, values: _Values, lang: str | None) -> HistogramView:
+def _histogram_view(made: Histogram, values: Values, lang: str | None) -> HistogramView:
     shown = display(made.unit, (made.p99, made.p50))
     edges = tuple(edge * shown.factor for edge in made.edges)
     notes = []
@@ -185,7 +196,7 @@ def _histogram_view(made: Histogram, values: _Values, lang: str | None) -> Histo
     )
 
 
-def _lanes(found: _Read, lang: str | None) -> LanesView:
+def lanes_view(found: Gathered, lang: str | None) -> LanesView:
     """Lanes of all requests, then as many of them as can be drawn, evenly by their start."""
     bars = sorted(found.bars, key=lambda each: each[1].start_s)
     zero = bars[0][1].start_s if bars else 0.0

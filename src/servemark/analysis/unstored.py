@@ -32,7 +32,7 @@ class Unstored:
         """Count something that gave no point."""
         self.faults += 1
         if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(f"{name}: {what}")
+            self.problems.append(what if name in what else f"{name}: {what}")
 
 
 def read_unstored(found: Iterable[Found | Refused], intake: Intake, lang: str | None = None) -> Unstored:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from servemark.analysis.compare_sides import Side, in_words, side_in_words
@@ -21,7 +21,7 @@ from servemark.base.errors import ServemarkError, input_error
 from servemark.base.home import Home
 from servemark.plan.gitrepo import GitTree
 from servemark.results.serialize import MANIFEST_NAME, RESULT_NAME
-from servemark.runs.folder import find_run, list_runs
+from servemark.runs.folder import find_line, find_run, list_runs
 from servemark.store.database import Store
 from servemark.store.found_files import Found, Refused, find
 from servemark.store.intake import Intake
@@ -40,9 +40,7 @@ def side_of(argument: str, common: Sequence[str], home: Home, intake: Intake) ->
     if argument and _exists(argument):
         return _of_files(argument, find(argument, home.raw, sys.stdin.buffer), narrow, intake)
     if argument == "latest":
-        run = find_run(home.runs, "latest")
-        return replace(_of_files(str(run.path), find(str(run.path), home.raw, io.BytesIO()), narrow, intake),
-                       label=run.run_id)  # fmt: skip
+        return _of_line(argument, home, narrow, intake)
     if in_words(argument):
         return side_in_words(argument, common, partial(_selected, home))
     if ":" in argument:
@@ -131,17 +129,25 @@ def _blobs(tree: GitTree, ref: str, paths: Sequence[str]) -> Iterator[Found | Re
         yield Found(f"{ref}:{path}", len(data), partial(io.BytesIO, data))
 
 
+def _of_line(name: str, home: Home, narrow: Selection, intake: Intake) -> Side:
+    """The runs of one line of this home; of a run that is named in full, that one alone."""
+    if (home.runs / name).is_dir():
+        run = find_run(home.runs, name)
+        line, folders = run.run_id, [run.path]
+    else:
+        line, folders = find_line(home.runs, name)
+    found = chain.from_iterable(find(str(folder), home.raw, io.BytesIO()) for folder in folders)
+    return _of_files(line, found, narrow, intake)
+
+
 def _of_run(argument: str, common: Sequence[str], home: Home, intake: Intake) -> Side:
-    """A run of this home by its id, or one of the store (its retries and repeats with it)."""
+    """A line or a run of this home by its id, or a run of the store (its retries and repeats with it)."""
     if list_runs(home.runs, 1):
         try:
-            run = find_run(home.runs, argument)
+            return _of_line(argument, home, parse_selection(common), intake)
         except ServemarkError as error:
             if error.key != "runs.no_such_run":
                 raise
-        else:
-            found = find(str(run.path), home.raw, io.BytesIO())
-            return replace(_of_files(str(run.path), found, parse_selection(common), intake), label=run.run_id)
     if home.store.exists():
         with Store.open(home.store, read_only=True) as store:
             points = select(store, parse_selection([*common, f"run={argument}", "all=yes"]))

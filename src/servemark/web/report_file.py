@@ -17,12 +17,13 @@ from urllib.parse import quote
 import msgspec
 
 from servemark.analysis.axes import axis_info
+from servemark.analysis.bench_records import bench_request_view
 from servemark.analysis.columnar import columnar
 from servemark.analysis.eligible import EVAL
 from servemark.analysis.format import display
 from servemark.analysis.front_types import FrontView
 from servemark.analysis.measured import Measured
-from servemark.analysis.point_types import PointTable, PointView
+from servemark.analysis.point_types import PointTable
 from servemark.analysis.point_view import point_view
 from servemark.analysis.point_why import figure_why
 from servemark.analysis.request_view import request_view, samples_view
@@ -171,10 +172,10 @@ class _Composer:
             self._whys(raw, ref)
         for x, y in PAIRS[1:]:
             self._pair(groups, x, y)
-        others = [ref for ref, on in ordered if not on and self._page(raw, ref, here)]
-        for ref in others:
-            self._whys(raw, ref)
-        inside += others
+        for ref in (ref for ref, on in ordered if not on):
+            if self._page(raw, ref, here):
+                inside.append(ref)
+                self._whys(raw, ref, all_figures=False)
         self.pages = len(inside)
         self._finish(groups, counts, whole)
         return Written(self._file(groups, whole), len(self.points), self.pages, len(self.pairs))
@@ -223,28 +224,33 @@ class _Composer:
         if not self.room.put(f"{PREFIX}/points/{ref}", slim):
             return False
         if view.has_requests:
-            self._records(ref, view)
+            self._records(ref)
         return True
 
-    def _records(self, ref: str, view: PointView) -> None:
+    def _records(self, ref: str) -> None:
         from servemark.analysis.point_why import find_stored  # noqa: PLC0415 - own runs alone
         from servemark.analysis.run_place import run_folder_of  # noqa: PLC0415
         from servemark.store.imports import find_source  # noqa: PLC0415
 
-        del view
         one = find_stored(self.ctx.store, ref)
         source = find_source(self.ctx.store, one.file)
-        folder = run_folder_of(source, one, self.ctx.home.runs) if source is not None else None
-        if folder is None:
+        if source is None:
             return
+        folder = run_folder_of(source, one, self.ctx.home.runs)
         try:
+            if folder is None:
+                listed = bench_request_view(self.ctx.raw, source, one, self.lang)
+                if listed is not None:
+                    self.room.put(f"{PREFIX}/points/{ref}/requests", listed)
+                return
             self.room.put(f"{PREFIX}/points/{ref}/requests", request_view(folder, self.lang))
             self.room.put(f"{PREFIX}/points/{ref}/samples", samples_view(folder, self.lang, 12))
         except ServemarkError:
             return  # damaged records: the point's page says what it can without them
 
-    def _whys(self, raw: RawFiles, ref: str) -> None:
-        """Where its figures come from, as far as there is room; the lines of raw records behind the headline alone."""
+    def _whys(self, raw: RawFiles, ref: str, *, all_figures: bool = True) -> None:
+        """Where its figures come from, or those of its headline, as far as there is room; the lines of raw records behind
+        the headline alone."""
         body = msgspec.json.decode(self.room.data[f"{PREFIX}/points/{ref}"])
         headline = {each["id"] for each in body["headline"]}
         figures = [
@@ -254,7 +260,7 @@ class _Composer:
             for figure in metric["figures"]
         ]
         figures.sort(key=lambda address: address not in headline)
-        for address in figures:
+        for address in figures if all_figures else sorted(headline & set(figures)):
             runs = self.ctx.home.runs if address in headline else None
             why = figure_why(
                 self.ctx.store, raw, ref, address, lang=self.lang, runs=runs, records=address in headline

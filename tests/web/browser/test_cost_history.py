@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import runpy
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 MADE = runpy.run_path(str(Path(__file__).parents[1] / "made_site.py"))
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 HOSTILE = "<img src=x onerror=alert(1)>"
 CARD = f"""\
 schema: 1
@@ -62,18 +59,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (home / "rates" / "ours.yaml").write_text(CARD, encoding="utf-8")
     with MADE["served"](home) as (address, _):
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One Chromium."""
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as play:
-        found = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield found
-        found.close()
 
 
 def opened(

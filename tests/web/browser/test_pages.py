@@ -18,7 +18,14 @@ STATIC = Path(servemark.web.__file__).parent / "static"
 MESSAGES = Path(servemark.web.__file__).parents[1] / "base" / "messages"
 FIRST_LOAD = 60 * 1024
 R1 = {"model": "deepseek-r1", "scenario": "fixed-seq-len:1024/1024", "precision": "fp8"}
-PAGES = {"front": ("/front", ".dots a"), "metrics": ("/metrics", ".metric")}
+PAGES = {
+    "front": ("/front", ".dots a"),
+    "overview": ("/", ".findings.flat, .part .note"),
+    "metrics": ("/metrics", ".metric"),
+    "sweeps": ("/sweeps", ".empty"),
+    "health": ("/health", ".part"),
+    "changelog": ("/changelog", ".part"),
+}
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
@@ -102,7 +109,7 @@ def test_an_unknown_page_leads_back(visit: Any) -> None:  # noqa: ANN401
     page.evaluate("history.pushState(null, '', '/nowhere'); dispatchEvent(new PopStateEvent('popstate'))")
     page.wait_for_selector("h1:has-text('no such page')")
     page.locator("main a").click()
-    page.wait_for_selector(".dots a")
+    page.wait_for_selector(".card")
 
 
 def test_colours_can_be_chosen(visit: Any) -> None:  # noqa: ANN401

@@ -35,8 +35,11 @@ def rows(page: Any) -> list[list[str]]:  # noqa: ANN401
 
 
 def test_a_newcomer_sees_one_scenario_and_a_sentence(visit: Any) -> None:  # noqa: ANN401
-    """No choice made: one model and scenario, at most five deployments, a finding in words, and an address that says all."""
-    page = visit("/")
+    """From the first page: one model, scenario and precision, at most five deployments, a finding in words, and an address
+    that says all."""
+    page = visit("/", wait=".cards .card")
+    page.locator(".card", has_text="deepseek-r1").locator("a").first.click()
+    page.wait_for_selector(".dots a")
     assert page.locator(".legend ul").first.locator(".key").count() <= 5
     assert page.locator(".key[aria-pressed=true]").count() <= 5
     assert len(page.locator(".lead-line").inner_text()) > 30
@@ -227,7 +230,7 @@ def test_chinese_keeps_the_view(visit: Any) -> None:  # noqa: ANN401
     )
     assert "部署" in page.locator(".legend").inner_text()
     assert "中" not in page.locator(".bar-end").inner_text()
-    fresh = visit("/", language="zh-CN")
+    fresh = visit("/", language="zh-CN", wait=".card")
     assert fresh.evaluate("document.documentElement.lang") == "zh-Hans"
 
 

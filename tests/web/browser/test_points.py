@@ -108,6 +108,10 @@ def open_page(browser: Any) -> Iterator[Any]:
     wrong: list[str] = []
     contexts = []
 
+    def refuse(dialog: Any) -> None:
+        wrong.append("dialog")
+        dialog.dismiss()
+
     def run(address: str, *, width: int = 1280, scheme: str = "light", **options: Any) -> Any:
         context = browser.new_context(
             viewport={"width": width, "height": 900},
@@ -119,7 +123,7 @@ def open_page(browser: Any) -> Iterator[Any]:
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(f"page error {error}"))
-        page.on("dialog", lambda dialog: (wrong.append("dialog"), dialog.dismiss()))
+        page.on("dialog", refuse)
         page.on("console", lambda m: wrong.append(m.text) if m.type in {"error", "warning"} else None)
         start = address.split("#", maxsplit=1)[0].split("?", maxsplit=1)[0].rsplit("/point/", 1)[0]
         page.on(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from servemark.analysis.bench_records import bench_request_view
 from servemark.analysis.point_view import point_view
 from servemark.analysis.point_why import figure_why, find_stored
 from servemark.analysis.request_view import log_view, request_view, samples_view
@@ -53,8 +54,11 @@ def why(ctx: Context, query: Query) -> object:
 
 
 def requests(ctx: Context, query: Query) -> object:
-    """Its raw records as histograms and lanes, with what engine and GPUs did meanwhile."""
-    return request_view(_folder(ctx, query), query.lang)
+    """Its raw records as histograms and lanes, with what engine and GPUs did meanwhile; or what another client listed."""
+    one = _known(lambda: find_stored(ctx.store, query.need("ref")))
+    source = find_source(ctx.store, one.file)
+    listed = None if source is None else bench_request_view(ctx.raw, source, one, query.lang)
+    return listed if listed is not None else request_view(_folder(ctx, query), query.lang)
 
 
 def samples(ctx: Context, query: Query) -> object:

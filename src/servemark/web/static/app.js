@@ -78,7 +78,7 @@ async function attempt(here, work, moved) {
     if (moved) focusHeading(here.root);
   } catch (error) {
     if (error.name === "AbortError" || here !== open) return;
-    fill(here.root, el("h1", { tabindex: "-1" }, here.page.title(t, {})), trouble(error, show));
+    fill(here.root, el("h1", { tabindex: "-1" }, here.page.title(t, {})), trouble(error, show), error.status === 400 ? el("p", { class: "part-end" }, el("a", { href: href(here.page.path) }, t("web.anew"))) : null);
     here.view = null;
   }
   here.root.removeAttribute("aria-busy");
@@ -194,6 +194,14 @@ function themeButton() {
     made.focus();
   } });
 }
+
+// Escape closes what is open around the focus.
+document.addEventListener("keydown", (event) => {
+  const open = event.key === "Escape" && event.target.closest && event.target.closest("details[open]");
+  if (!open || !open.querySelector(".pop")) return;
+  open.open = false;
+  open.querySelector("summary").focus();
+});
 
 // A click elsewhere closes what a click had opened over the page.
 document.addEventListener("pointerdown", (event) => {

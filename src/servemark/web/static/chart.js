@@ -417,7 +417,16 @@ export function chart(host, { t }) {
     return walk(next).reduce((best, each) => (Math.abs(place.get(each).px - px) < Math.abs(place.get(best).px - px) ? each : best));
   }
 
-  return { node, draw, show, hide, focus, close: () => size.disconnect(), get active() { return active; } };
+    // What hovering brought goes by Escape too, wherever the focus is.
+  const escape = (event) => event.key === "Escape" && active !== -1 && hide();
+  document.addEventListener("keydown", escape);
+
+  function close() {
+    size.disconnect();
+    document.removeEventListener("keydown", escape);
+  }
+
+  return { node, draw, show, hide, focus, close, get active() { return active; } };
 }
 
 function visible(data) {

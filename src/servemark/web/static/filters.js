@@ -71,11 +71,10 @@ function facet(ctx, name, values, set) {
   } }) : null;
   const drop = el("details", { class: "facet", ontoggle: () => {
     if (!drop.open) return;
+    const pop = drop.lastChild;
+    pop.classList.remove("flip");
+    pop.classList.toggle("flip", pop.getBoundingClientRect().right > document.documentElement.clientWidth - 8);
     for (const other of drop.parentNode.querySelectorAll("details[open]")) if (other !== drop) other.open = false;
-  }, onkeydown: (event) => {
-    if (event.key !== "Escape" || !drop.open) return;
-    drop.open = false;
-    summary.focus();
   } }, summary, el("fieldset", { class: "pop" }, el("legend", { class: "sr" }, t("web.facet." + name)), search, list.map((each) => each.node)));
   return drop;
 }

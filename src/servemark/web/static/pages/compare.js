@@ -74,11 +74,10 @@ function said(ctx, view, box) {
   const { t } = ctx;
   const lists = [["A", view.left_a], ["B", view.left_b]].filter(([, each]) => each.length);
   return [
-    notice(BANDS[view.verdict] || "info", el("h2", {}, MARKS[view.verdict], view.headline), el("p", {}, view.common), view.hints.map((hint) => el("p", {}, hint))),
-    view.curves.some((each) => each.text) ? el("section", { class: "board cost-board" }, el("div", { class: "board-head curve-pick" }), box, el("p", { class: "note curve-said" })) : null,
+    notice(view.counts.worse && view.counts.better ? "warn" : BANDS[view.verdict] || "info", el("h2", {}, MARKS[view.verdict], view.headline), el("p", {}, view.common), view.hints.map((hint) => el("p", {}, hint))),
+    view.curves.some((each) => each.text) ? el("section", { class: "board cost-board" }, el("div", { class: "board-head curve-pick" }), box, el("div", { class: "board-foot curve-said" })) : null,
     view.pairs.length ? [
-      el("h2", {}, t("web.compare.figures")), figures(ctx, view),
-      el("h2", {}, t("web.compare.pairs")), pairs(ctx, view),
+      [["figures", figures], ["pairs", pairs]].map(([name, rows]) => el("section", { class: "rows" }, el("div", { class: "title-row" }, el("h2", {}, t("web.compare." + name))), rows(ctx, view))),
     ] : empty(t("web.compare.none")),
     el("div", { class: "left-part" },
       lists.map(([side, each]) => el("details", { class: "left-out" }, el("summary", {}, side + " · " + t("web.compare.left", { count: each.length })), el("ul", {}, each.map((one) => el("li", {}, el("a", { href: ctx.href("/point/" + one.ref) }, one.label), ": ", one.reason))))),
@@ -95,8 +94,8 @@ function figures(ctx, view) {
     caption: t("web.compare.figures"),
     columns: [
       { key: "figure", label: t("web.compare.figure"), value: (each) => each.label, cell: (each) => el("span", { title: each.definition }, each.label) },
-      { key: "mean", label: t("web.compare.mean"), number: true, value: (each) => each.mean_percent, cell: (each) => each.mean_text || "—" },
       { key: "verdict", label: t("web.compare.verdict"), value: (each) => each.verdict_text, cell: (each) => (each.verdict ? verdict(each) : "—") },
+      { key: "mean", label: t("web.compare.mean"), number: true, value: (each) => each.mean_percent, cell: (each) => each.mean_text || "—" },
       ...["worse", "better", "cannot_tell", "same"].filter((name) => words.has(name)).map((name) => ({ key: name, label: words.get(name), number: true, value: (each) => each.counts[name] || 0 })),
     ],
     rows: view.metrics,
@@ -113,13 +112,13 @@ function pairs(ctx, view) {
   return table({
     caption: t("web.compare.pairs"),
     columns: [
-      { key: "point", label: t("web.compare.point"), value: (each) => each.pair.label, cell: (each) => el("span", { title: each.pair.changed.map((one) => one.label + ": " + one.a + " → " + one.b).join("\n") || null }, each.pair.label) },
       { key: "figure", label: t("web.compare.figure"), value: (each) => each.label },
+      { key: "verdict", label: t("web.compare.verdict"), value: (each) => each.verdict_text, cell: (each) => el("span", { title: [each.reason, each.noise].filter(Boolean).join("\n") || null }, verdict(each)) },
+      { key: "effect", label: t("web.compare.effect"), number: true, value: (each) => each.effect, cell: (each) => each.effect_text || "—" },
+      { key: "point", label: t("web.compare.point"), value: (each) => each.pair.label, cell: (each) => el("span", { title: each.pair.changed.map((one) => one.label + ": " + one.a + " → " + one.b).join("\n") || null }, each.pair.label) },
       value("a"),
       value("b"),
-      { key: "effect", label: t("web.compare.effect"), number: true, value: (each) => each.effect, cell: (each) => each.effect_text || "—" },
       { key: "interval", label: t("web.compare.interval"), number: true, value: (each) => each.low, cell: (each) => each.interval_text || "—" },
-      { key: "verdict", label: t("web.compare.verdict"), value: (each) => each.verdict_text, cell: (each) => el("span", { title: [each.reason, each.noise].filter(Boolean).join("\n") || null }, verdict(each)) },
     ],
     rows,
     more: (count) => t("web.table.more", { count }),
@@ -136,18 +135,18 @@ function draw(ctx, view, plot, set) {
   const axis = (name) => ({ ...curve[name], log: false, how: how[name], word: t("web.better." + curve[name].better) });
   const points = { state: all.map(() => "on"), official: all.map(() => true), line: all.map((_, i) => (i < curve.a.length ? 0 : 1)) };
   for (const name of ["x", "y", "x_low", "x_high", "y_low", "y_high"]) points[name] = all.map((each) => each[name]);
-  const series = [view.a_label, view.b_label].map((label, i) => ({ label, shown: true, path: curve.kind === "front" ? [curve.a_path, curve.b_path][i] : [] }));
+  const series = [view.a_label, view.b_label].map((label, i) => ({ label, shown: true, path: [curve.a_path, curve.b_path][i] }));
   const order = (side) => [...all.keys()].filter((i) => points.line[i] === side).sort((i, j) => points.x[i] - points.x[j]);
   const load = (i) => (all[i].concurrency === null ? "" : "c" + all[i].concurrency);
   const words = (i) => ({ side: series[points.line[i]].label, load: load(i), x: curve.x.label + " " + how.x.text(points.x[i]), y: curve.y.label + " " + how.y.text(points.y[i]) });
   fill(document.querySelector(".curve-pick"),
     el("label", { class: "axis-name" }, el("span", { class: "sr" }, t("web.compare.curve")), el("select", { onchange: (event) => set({ curve: event.target.value }) }, drawn.map((each, i) => el("option", { value: i, selected: i === place }, (MARKS[each.verdict] || "") + t("web.compare." + each.kind) + " " + each.label)))),
     el("span", { class: "axis-way" }, curve.y.label + " (" + curve.y.unit + ")"));
-  fill(document.querySelector(".curve-said"), curve.text + ". " + curve.x.label + " (" + curve.x.unit + "). " + t("web.compare.marked"));
+  fill(document.querySelector(".curve-said"), el("p", { class: "note" }, curve.text + ". " + t("web.compare.marked")), el("span", { class: "axis-way" }, curve.x.label + " (" + curve.x.unit + ") →"));
   plot.draw({
     label: t("web.chart.label", { y: curve.y.label, x: curve.x.label, points: all.length }),
     x: axis("x"), y: axis("y"), points, series, front: [], marks: [],
-    lines: [0, 1].map((side) => ({ series: side, label: series[side].label, points: curve.kind === "line" ? order(side) : order(side) })),
+    lines: [0, 1].map((side) => ({ series: side, label: series[side].label, points: order(side) })),
     href: (i) => ctx.href("/point/" + all[i].ref),
     tag: load,
     name: (i) => t("web.compare.say", words(i)),

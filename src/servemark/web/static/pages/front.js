@@ -21,13 +21,12 @@ export function title(t) {
 
 export async function render(root, ctx) {
   let now = ctx;
-  const early = ctx.params.has("model") ? ask(ctx).catch(() => null) : null;
+  const early = ctx.params.has("x") ? ask(ctx).catch(() => null) : null; // a whole address needs no choices first
   settle(ctx, await choicesOf(ctx));
   const parts = skeleton(ctx);
   const plot = chart(parts.chart, ctx);
   const state = { facets: null, parts, plot, view: null, set: (changes, again = true) => move(changes, again) };
   const drops = ctx.report ? null : dropZone(root, ctx, (id) => move({ overlay: id }));
-  fill(root, parts.node);
 
   async function move(changes, again = true) {
     now.set(changes, { replace: !again || Object.hasOwn(changes, "target") });
@@ -44,28 +43,36 @@ export async function render(root, ctx) {
       const [view, facets] = await Promise.all([given || ask(now), choicesOf(now)]);
       if (asked !== now.params.toString()) return;
       Object.assign(state, { view, facets });
+      if (!parts.node.isConnected) fill(root, parts.node);
       paint(now, state);
     } catch (error) {
       if (error.name === "AbortError") return;
+      if (!state.view) throw error; // nothing to stay at: the frame tells of it
       fill(parts.trouble, trouble(error, () => load(null)));
     } finally {
-      parts.node.removeAttribute("aria-busy");
+      if (asked === now.params.toString()) parts.node.removeAttribute("aria-busy");
     }
   }
 
   const first = early && (await early);
   state.drops = drops;
-  await load(first);
+  const close = () => {
+    plot.close();
+    if (drops) drops.close();
+  };
+  try {
+    await load(first);
+  } catch (error) {
+    close();
+    throw error;
+  }
   return {
     update: async (next) => {
       now = next;
       settle(now, await choicesOf(now));
       await load(null);
     },
-    close: () => {
-      plot.close();
-      if (drops) drops.close();
-    },
+    close,
   };
 }
 
@@ -89,7 +96,8 @@ function asked(params) {
 function settle(ctx, facets) {
   const usual = facets.default || {};
   const missing = {};
-  if (!ctx.params.has("model")) for (const key of ["model", "scenario", "precision"]) missing[key] = ctx.params.get(key) || usual[key];
+  const fresh = !ctx.params.has("x"); // an address that this page wrote has its axes; there, no precision means any
+  if (fresh && !ctx.params.has("run")) for (const key of ["model", "scenario", "precision"]) if (!ctx.params.has(key)) missing[key] = usual[key];
   for (const key of ["x", "y"]) if (!ctx.params.has(key)) missing[key] = usual[key];
   if (!Object.values(missing).some(Boolean)) return;
   ctx.set(missing);
@@ -100,9 +108,9 @@ function skeleton(ctx) {
   const { t } = ctx;
   const block = (name, tag = "div") => el(tag, { class: name });
   const parts = { heading: el("h1", { class: "sr" }), lead: el("p", { class: "lead-line" }), findings: block("findings"), picks: block("heads"), filters: block("filter-part"), banner: block("banner"), trouble: block("trouble") };
-  Object.assign(parts, { yAxis: block("axis-pick y"), xAxis: block("axis-pick x"), chart: block("chart-box"), legend: block("legend"), read: block("read-part"), words: el("p", { class: "note" }), target: block("target-pick"), options: block("view-options") });
+  Object.assign(parts, { yAxis: block("axis-pick y"), xAxis: block("axis-pick x"), chart: block("chart-box"), legend: block("legend"), read: el("div", { class: "read-part", "aria-live": "polite" }), words: el("p", { class: "note" }), target: block("target-pick"), options: block("view-options") });
   Object.assign(parts, { table: block("table-box"), tableTools: block("tools"), chartTools: block("tools"), left: block("left-out"), notes: block("notes") });
-  parts.node = el("div", { class: "front-page bare" },
+  parts.node = el("div", { class: "front-page" },
     parts.heading,
     el("div", { class: "title-row" }, parts.picks, parts.chartTools),
     parts.lead,
@@ -128,7 +136,6 @@ function paint(ctx, state) {
   const shown = shownSeries(ctx, view);
   const drawn = view.series.map((each, i) => ({ ...each, shown: shown.has(i) }));
   fill(parts.trouble);
-  parts.node.classList.remove("bare");
   parts.node.classList.toggle("void", !view.columns.x.length);
   parts.heading.textContent = headline(ctx, facets);
   ctx.heading(headline(ctx, facets));
@@ -363,7 +370,7 @@ function reading(ctx, view, how) {
   const line = view.lines[c.line[floor]];
   const estimate = read.overall.estimate;
   const of = (i) => load(t, c.concurrency[i]);
-  return el("section", { class: "read-card", role: "status" }, head,
+  return el("section", { class: "read-card" }, head,
     el("p", { class: "big" }, how.y.number(c.y[floor]), el("span", { class: "unit" }, " " + (how.y.unit || view.y.label))),
     el("p", {}, el("a", { class: "read-who", href: pointHref(ctx, c.ref[floor]) }, swatch(line.series), view.series[line.series].label)),
     el("p", { class: "faint" }, t("web.target.floor", { line: line.label, load: of(floor), x: how.x.text(c.x[floor]) })),

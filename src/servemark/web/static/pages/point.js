@@ -86,7 +86,7 @@ function figures(group, ctx, path) {
     const button = el("button", { type: "button", class: "figure", "aria-expanded": "false", title: t("web.point.why", { figure: metric.label + " " + figure.statistic }), onclick: () => open(address, button) }, figure.text, dot);
     return button;
   };
-  const what = (metric) => el("details", { class: "what" }, el("summary", {}, metric.label), el("p", {}, metric.definition), metric.formula ? el("p", { class: "mono" }, metric.formula) : null, metric.defined_by.length ? el("p", { class: "faint" }, t("web.point.by", { tools: metric.defined_by.join(", ") })) : null);
+  const what = (metric) => el("details", { class: "metric-what" }, el("summary", {}, metric.label), el("p", {}, metric.definition), metric.formula ? el("p", { class: "mono" }, metric.formula) : null, metric.defined_by.length ? el("p", { class: "faint" }, t("web.point.by", { tools: metric.defined_by.join(", ") })) : null);
   const wide = group.metrics.filter((metric) => metric.figures.every((figure) => ORDER.includes(figure.statistic)));
   const alone = group.metrics.filter((metric) => !wide.includes(metric));
   const columns = ORDER.filter((name) => wide.some((metric) => metric.figures.some((figure) => figure.statistic === name)));
@@ -166,7 +166,7 @@ function evals(view, ctx, path) {
   };
   return [
     el("dl", { class: "facts" }, view.evals.map((each) => el("div", {}, el("dt", {}, each.task), el("dd", {}, each.text, el("small", {}, each.metric), each.ref ? el("small", {}, el("a", { href: ctx.href("/point/" + each.ref) }, each.ref)) : null)))),
-    view.has_requests && has(path + "/samples") ? el("p", {}, el("button", { type: "button", onclick: show }, t("web.point.samples"))) : null,
+    view.has_samples && has(path + "/samples") ? el("p", {}, el("button", { type: "button", onclick: show }, t("web.point.samples"))) : null,
     place,
   ];
 }
@@ -212,7 +212,7 @@ async function requests(place, ctx, path) {
     view.notes.map((text) => notice("warn", el("p", {}, text))),
     lanes(view.lanes, t),
     el("div", { class: "hists" }, view.histograms.map((each) => hist(each, each.label + ": " + each.marks.map(([name, , text]) => name + " " + text).join(", ")))),
-    el("h3", {}, t("web.point.cache")), el("p", { class: "note" }, view.cache.state + " " + view.cache.verdict), facts(view.cache.entries.map((each) => ({ label: each.label, value: each.absent_because || each.text }))),
+    view.cache ? [el("h3", {}, t("web.point.cache")), el("p", { class: "note" }, view.cache.state + " " + view.cache.verdict), facts(view.cache.entries.map((each) => ({ label: each.label, value: each.absent_because || each.text })))] : null,
     tracks(view.engine, "engine"),
     tracks(view.gpus, "gpus"),
     view.failed_total ? [el("h3", {}, t("web.point.failed", { count: view.failed_total })), el("ul", { class: "failed" }, view.failed.map((each) => el("li", {}, el("b", { class: "mono" }, each.request), " " + [each.outcome, each.kind, each.http_status, each.detail].filter(Boolean).join(" · "))))] : null,

@@ -62,7 +62,7 @@ function progress(ctx, sweep) {
     return piece;
   }));
   const eta = sweep.eta_s === null ? null : t("web.sweeps.eta", { time: display("s", [sweep.eta_s]).text(sweep.eta_s) });
-  return [bar, el("ul", { class: "grades" }, known.map((name) => el("li", {}, el("b", {}, String(sweep.counts[name])), " ", el("span", { class: "grade " + name }, t("web.point." + name))))), el("p", { class: "note" }, [sweep.created_utc, eta].filter(Boolean).join(" · "))];
+  return [bar, el("ul", { class: "grades" }, known.map((name) => el("li", {}, el("b", {}, String(sweep.counts[name])), " ", el("span", { class: "grade " + name }, t("web.sweep_point." + name))))), el("p", { class: "note" }, [sweep.created_utc.replace("T", " ").replace("Z", " UTC"), eta].filter(Boolean).join(" · "))];
 }
 
 function place(name) {
@@ -81,9 +81,9 @@ function whole(ctx, sweep) {
       { key: "topology", label: t("web.column.topology"), value: (row) => row.topology },
       { key: "concurrency", label: t("web.column.concurrency"), number: true, value: (row) => row.concurrency },
       { key: "cluster", label: t("web.sweeps.cluster"), value: (row) => row.cluster },
-      { key: "state", label: t("web.column.state"), value: (row) => row.state, cell: (row) => el("span", { class: "grade " + row.state }, t("web.point." + row.state)) },
-      { key: "failure", label: t("web.sweeps.failure"), value: (row) => row.failure && row.failure.what },
-      { key: "run", label: t("web.column.run"), value: (row) => row.run_id },
+      { key: "state", label: t("web.column.state"), value: (row) => row.state, cell: (row) => el("span", { class: "grade " + row.state }, t("web.sweep_point." + row.state)) },
+      { key: "failure", label: t("web.sweeps.failure"), value: (row) => row.failure && row.failure.what, cell: (row) => (row.failure && row.failure.what) || "—" },
+      { key: "run", label: t("web.column.run"), value: (row) => row.run_id, cell: (row) => (row.run_id ? el("a", { href: ctx.href("/front", { run: row.run_id, all: "yes" }) }, row.run_id) : "—") },
     ],
   }).node];
 }
