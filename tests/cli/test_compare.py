@@ -240,9 +240,9 @@ def test_bad_options(
 def test_runs_of_this_home(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two lines of one arm by their ids, `latest`, and one run of a line by its own."""
     make = runpy.run_path(str(Path(__file__).parents[1] / "results" / "make_run.py"))["make_point"]
-    for seed, line in enumerate(("20261201-100000-made-aaaaaa", "20261202-100000-made-bbbbbb")):
+    for line in ("20261201-100000-made-aaaaaa", "20261202-100000-made-bbbbbb"):
         for concurrency in (1, 2):
-            make(home / "runs", concurrency, seed=seed, line=line)
+            make(home / "runs", concurrency, line=line)
     code, out = told(capsys, "20261201-100000-made-aaaaaa", "latest", "--json")
     view = json.loads(out)
     assert (code, len(view["pairs"]), view["problems"]) == (0, 2, [])
