@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from servemark.base.errors import ServemarkError
 from servemark.report.assets import tight_css
 from servemark.report.bundle import join_modules
 
@@ -76,7 +77,12 @@ class StaticFiles:
                 found[path.relative_to(self._folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
         if found == self._seen and self.version:
             return
-        files = {name: _static(self._bytes(name), TYPES[Path(name).suffix]) for name in found}
+        try:
+            files = {name: _static(self._bytes(name), TYPES[Path(name).suffix]) for name in found}
+        except (OSError, ServemarkError):
+            if not self.version:
+                raise
+            return  # in the middle of an installation: what was served goes on
         self.version = hashlib.sha256("".join(each.etag for each in files.values()).encode()).hexdigest()[:12]
         self.files, self._seen = files, found
         if SHELL in files:
