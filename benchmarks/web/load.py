@@ -10,6 +10,7 @@ asks it from another. One JSON object a part:
 - `etag`: the same, with the tags of what each reader has seen;
 - `cached`: every reader asks for answers that are finished, one after the other, without a pause;
   each of them with the processor time of the server's process a request, which a busy machine does not change;
+- `peer`: the same readers on a bare uvicorn that answers everything with the same bytes: what a request costs at least;
 - `first_load`: bytes of the page and all that it names, as sent; and of the first front;
 - `verb`: milliseconds until `servemark serve --help` has ended, and until the server answers.
 """
@@ -259,11 +260,28 @@ async def warm(server: Server) -> None:
             await get(server.port, f"/api/v1/{kind}?lang={lang}")
 
 
-class Server:
-    """`servemark serve` as a process."""
+PEER = """
+import socket, sys, uvicorn
+body, head = b"x" * int(sys.argv[1]), [(b"content-length", sys.argv[1].encode())]
+async def app(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+sock = socket.create_server(("127.0.0.1", 0))
+print('{"url": "http://127.0.0.1:%d/"}' % sock.getsockname()[1], flush=True)
+config = uvicorn.Config(app, http="httptools", loop="uvloop", log_level="error", access_log=False, lifespan="off")
+uvicorn.Server(config).run([sock])
+"""
 
-    def __init__(self, home: Path) -> None:
-        argv = [sys.executable, "-m", "servemark", "serve", "--json", "--port", "0", "--home", str(home)]
+
+def serve_argv(home: Path) -> list[str]:
+    """The server under test."""
+    return [sys.executable, "-m", "servemark", "serve", "--json", "--port", "0", "--home", str(home)]
+
+
+class Server:
+    """A server as a process, which says its address on its first line."""
+
+    def __init__(self, argv: list[str]) -> None:
         began = time.perf_counter()
         self.child = subprocess.Popen(argv, stdout=subprocess.PIPE)
         assert self.child.stdout is not None
@@ -357,7 +375,7 @@ def main() -> None:
         if not (home / "store.sqlite").exists():
             home.mkdir(parents=True, exist_ok=True)
             say("store", points=build(home, asked.points), bytes=(home / "store.sqlite").stat().st_size)
-        server = Server(home)
+        server = Server(serve_argv(home))
         try:
             say("verb", help_ms=round(verb() * 1e3), up_ms=round(server.up_s * 1e3))
             many, long = asked.readers, asked.seconds
@@ -369,6 +387,11 @@ def main() -> None:
                 **asyncio.run(load(server, many, long, How(pause=1.0, fresh=0.1, tags=True, seed=1000))),
             )
             say("cached", **asyncio.run(load(server, many, long, How())))
+            peer = Server([sys.executable, "-c", PEER, "19000"])
+            try:
+                say("peer", **asyncio.run(load(peer, many, long, How())))
+            finally:
+                peer.close()
             say("first_load", **asyncio.run(first_load(server.port)))
         finally:
             server.close()

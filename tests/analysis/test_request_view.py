@@ -180,7 +180,7 @@ def test_requests_that_another_client_listed(tmp_path: Path, name: str, ordinal:
     data = (SAMPLES / name).read_bytes()
     listed = json.loads(data.splitlines()[ordinal] if name.endswith("l") else data)
     home = Home(tmp_path / "home")
-    hints = {"model": "m", "hardware": "h100"}
+    hints = {"model": "m", "hardware": "h100"} | ({"engine": "vllm"} if name.startswith("vllm") else {})
     intake = Intake(RawFiles(home.raw), importers(), judge_all, gates_version(), hints)
     with Store.open(home.store) as store:
         assert take_in(store, intake, Found("bench.jsonl", len(data), lambda: io.BytesIO(data))).whole

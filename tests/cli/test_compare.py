@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -234,3 +235,23 @@ def test_bad_options(
 ) -> None:
     good = write(tmp_path / "a.json", rows(100))
     assert told(capsys, good, good, option, value, *HINTS)[0] == 2
+
+
+def test_runs_of_this_home(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two lines of one arm by their ids, `latest`, and one run of a line by its own."""
+    make = runpy.run_path(str(Path(__file__).parents[1] / "results" / "make_run.py"))["make_point"]
+    for line in ("20261201-100000-made-aaaaaa", "20261202-100000-made-bbbbbb"):
+        for concurrency in (1, 2):
+            make(home / "runs", concurrency, line=line)
+    code, out = told(capsys, "20261201-100000-made-aaaaaa", "latest", "--json")
+    view = json.loads(out)
+    assert (code, len(view["pairs"]), view["problems"]) == (0, 2, [])
+    assert (view["a_label"], view["b_label"]) == (
+        "20261201-100000-made-aaaaaa",
+        "20261202-100000-made-bbbbbb",
+    )
+    assert any(each["address"].startswith("eval_score") for each in view["pairs"][0]["judged"])
+    one = told(capsys, "20261201-100000-made-aaaaaa-c2", "latest", "--json")
+    assert len(json.loads(one[1])["pairs"]) == 1
+    itself = told(capsys, "latest", "latest", "--fail-on", "any", "--json")
+    assert (itself[0], json.loads(itself[1])["verdict"]) == (0, "same")

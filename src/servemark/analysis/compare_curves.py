@@ -91,20 +91,30 @@ def compare_curves(
     cells = _cells(a, b, kind, axes, shared)
     middles = [(left + right) / 2 for left, right in cells]
     widths = [right - left for left, right in cells]
+    identical = {each.ref for each in a} == {each.ref for each in b}
+    if identical:
+        return _no_difference(shared, len(a), min_effect)
     apart = _apart(a, b, kind, axes, middles)
     drawn = [_apart(one, other, kind, axes, middles) for one, other in zip(_draws(a), _draws(b), strict=True)]
     mean = _mean(apart, widths)
     spread = _sd([_mean(each, widths) for each in drawn])
     quantile = t_quantile(ALPHA, df)
-    identical = {each.ref for each in a} == {each.ref for each in b}
     p = t_tail(mean / spread, df) if spread > 0 else 1.0 if mean == 0 else 0.0
     test = Test(
         "ratio", 1.0, math.exp(mean), len(a), len(b), mean, mean - quantile * spread, mean + quantile * spread,
-        p, spread, df, math.log1p(min_effect), identical=identical,
+        p, spread, df, math.log1p(min_effect),
     )  # fmt: skip
     limits = [max(quantile * _sd([each[i] for each in drawn]), test.min_effect) for i in range(len(middles))]
     sign = 1.0 if axes.y is Better.HIGHER else -1.0
     return CurveTest(*shared, test, _sections(cells, apart, limits, sign))
+
+
+def _no_difference(shared: tuple[float, float], points: int, min_effect: float) -> CurveTest:
+    """A curve against itself."""
+    test = Test(
+        "ratio", 1.0, 1.0, points, points, 0.0, 0.0, 0.0, 1.0, 0.0, math.inf, math.log1p(min_effect), identical=True
+    )  # fmt: skip
+    return CurveTest(*shared, test, (Section(*shared, "neither", 0.0),))
 
 
 def _sections(

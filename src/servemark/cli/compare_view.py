@@ -174,7 +174,8 @@ def _curves(out: Console, view: CompareView, width: int) -> None:
     for each in view.curves[:MAX_CURVES]:
         said = each.text or each.reason or ""
         style = STYLES[each.verdict]
-        _lines(out, f"{MARKS[each.verdict]} {curve_name(each)}: {said}", width, style, "")
+        line = text("compare.curve.row", None, name=curve_name(each), said=said)
+        _lines(out, f"{MARKS[each.verdict]} {line}", width, style, "")
     if len(view.curves) > MAX_CURVES:
         _lines(out, text("compare.more_curves", None, count=len(view.curves) - MAX_CURVES), width, "dim", "")
 

@@ -17,16 +17,21 @@ MAX_BODY = 4096
 
 def login_page(lang: str, goal: str, *, wrong: bool = False) -> Response:
     """401 with a form. `goal` is the address that was asked for."""
-    said = f'<p role="alert">{escape(text("serve.login.wrong", lang))}</p>' if wrong else ""
+    said = f'<p role="alert" class="wrong">{escape(text("serve.login.wrong", lang))}</p>' if wrong else ""
     html = f"""<!doctype html>
-<html lang="{escape(lang)}">
+<html lang="{"zh-CN" if lang == "zh" else escape(lang)}">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark"><title>servemark</title>
-<link rel="stylesheet" href="/static/style.css"></head>
-<body><main id="main"><h1>servemark</h1><p>{escape(text("serve.token", lang))}</p>{said}
-<form method="post" action="{LOGIN}"><input type="hidden" name="next" value="{escape(own_path(goal))}">
-<label>{escape(text("serve.login.token", lang))} <input type="password" name="token" autocomplete="current-password" required
-autofocus></label> <button>{escape(text("serve.login.enter", lang))}</button></form></main></body></html>"""
+<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/style.css"><link rel="stylesheet" href="/static/login.css"></head>
+<body><main class="login"><form method="post" action="{LOGIN}">
+<h1 class="brand"><span class="logo" aria-hidden="true"></span>servemark</h1>
+<p>{escape(text("serve.login.why", lang))}</p>{said}
+<input type="hidden" name="next" value="{escape(own_path(goal))}">
+<label>{escape(text("serve.login.token", lang))}
+<input type="password" name="token" autocomplete="current-password" required autofocus></label>
+<button>{escape(text("serve.login.enter", lang))}</button>
+</form></main></body></html>"""
     headers = {"cache-control": "no-store", "www-authenticate": 'Bearer realm="servemark"'}
     return HTMLResponse(html, 401, headers)
 
