@@ -49,11 +49,13 @@ from servemark.results.point import Eval, Figure, Point
 from servemark.store.database import Store
 from servemark.store.import_types import SourceFile
 from servemark.store.imports import find_source
-from servemark.store.points import PointFilter, StoredPoint, findings_of, load_points
+from servemark.store.points import PointFilter, StoredPoint, count_points, findings_of, load_points
 from servemark.store.raw_files import RawFiles
 
 MAX_ROWS = 60
 """Other points in one of the small tables."""
+MAX_JUDGED = 2000
+"""Points of a run that are judged again to tell what passed; of a larger run only what was found when it came is told."""
 TABLE_FIGURES = (
     "total_tokens_per_s_per_gpu",
     "output_tokens_per_s_per_gpu",
@@ -102,7 +104,9 @@ def point_view(
     assert source is not None  # noqa: S101 - a row's file is held by a foreign key
     point = one.point()
     folder = run_folder_of(source, one, runs)
-    found = all_gates(store, one) if all_findings else findings_of(store, one.id)
+    around = PointFilter(source=one.source, run=one.run, superseded=True)
+    judged_now = all_findings and count_points(store, around) <= MAX_JUDGED
+    found = all_gates(store, one) if judged_now else findings_of(store, one.id)
     provenance = provenance_rows(point.declared, point.observed)
     differing = sum(row.agree is False for row in provenance)
     return PointView(
