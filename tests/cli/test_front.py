@@ -92,7 +92,9 @@ def test_target_by_hand_and_exit_codes(home: Path, capsys: pytest.CaptureFixture
     code, out, _ = call(capsys, home, "--target", "90")
     assert code == 1
     assert "No measured point reaches 90" in out
-    assert call(capsys, home, "hardware=none")[0] == 1
+    code, out, _ = call(capsys, home, "hardware=none")
+    assert code == 1
+    assert "there is: model=m (fixed-seq-len:1024/1024)" in out
     for bad in BAD:
         code, _, err = call(capsys, home, *bad)
         assert code == 2, bad

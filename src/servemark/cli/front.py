@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from servemark.analysis.selection import Selection
 
 
+MODELS = 12
+"""Named where nothing was found."""
+
+
 @click.command(cls=Verb, name="front")
 @click.argument("selection", nargs=-1, metavar="[KEY=VALUE[,VALUE]]...")
 @click.option("--x", "x", metavar="METRIC", default="", help="front.option.x")
@@ -48,6 +52,8 @@ def front(
         from servemark.cli.front_view import print_front  # noqa: PLC0415
 
         print_front(view, all_lines=bool(options["all_lines"]), plot=not options["no_plot"])
+        if not view.rows:
+            _say_what_there_is(Home.resolve(home))
     return _code(view, options["target"] is not None)
 
 
@@ -67,6 +73,19 @@ def _view(where: Home, chosen: Selection, options: dict[str, object]) -> FrontVi
     )
     with Store.open(where.store, read_only=True) as store:
         return front_of(store, beginning(store, chosen), asked, current_language())
+
+
+def _say_what_there_is(where: Home) -> None:
+    """Models and scenarios of the store, for whoever asked for others."""
+    from servemark.analysis.facets import facets  # noqa: PLC0415
+    from servemark.base.messages import text  # noqa: PLC0415
+    from servemark.store.database import Store  # noqa: PLC0415
+
+    with Store.open(where.store, read_only=True) as store:
+        models = facets(store).models
+    for model in models[:MODELS]:
+        scenarios = " ".join(each.id for each in model.scenarios[:3])
+        click.echo(text("front.cli.there_is", None, model=model.id, scenarios=scenarios))
 
 
 def _card(where: Home, options: dict[str, object]) -> RateCard | None:
