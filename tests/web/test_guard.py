@@ -140,6 +140,13 @@ def test_public_reading_and_no_token(shared_home: Path, made: Made) -> None:
     assert made["ask"](readable, "/api/v1/facets", client=REMOTE).status_code == 200
     sent = {"content": b"{}", "headers": made["OWN"], "client": REMOTE}
     assert made["ask"](readable, "/api/v1/overlays", "POST", **sent).status_code == 401
+    door = made["ask"](readable, "/session", client=REMOTE)
+    assert door.status_code == 401 and "<form" in door.text
+    entered = made["ask"](readable, "/session", "POST", data={"token": TOKEN, "next": "/"}, client=REMOTE)
+    cookie = {"cookie": entered.headers["set-cookie"].partition(";")[0]}
+    assert made["ask"](readable, "/session", headers=cookie, client=REMOTE).headers["location"] == "/"
+    more = sent | {"headers": made["OWN"] | cookie}
+    assert made["ask"](readable, "/api/v1/overlays", "POST", **more).status_code == 201
     without = made["app_of"](shared_home, Rules(public_read=True, open_writes=False))
     assert made["ask"](without, "/api/v1/overlays", "POST", **sent).status_code == 403
 

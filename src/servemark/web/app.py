@@ -9,7 +9,7 @@ from functools import lru_cache
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as Path
 from starlette.types import Receive, Scope, Send
@@ -18,7 +18,7 @@ from servemark.base.messages import LANGUAGES
 from servemark.web.answer import Answers
 from servemark.web.api.base import PREFIX, Route, full_path
 from servemark.web.api.registry import ROUTES
-from servemark.web.guard import LOGIN, Guard, Rules, Sessions
+from servemark.web.guard import LOGIN, Guard, Rules, Sessions, knows_token
 from servemark.web.login import log_in, login_page
 from servemark.web.problems import MEDIA, Problem, problem_body
 from servemark.web.reply_cache import Finished
@@ -131,6 +131,13 @@ class Pages:
             raise Problem(404, "serve.no_page")
         return file_response(request, found[0], forever=found[1])
 
+    async def door(self, request: Request) -> Response:
+        """GET /session: the form, where pages are open to all and only uploads want the token."""
+        sessions = self.uploads.sessions
+        if sessions is None or knows_token(request.headers, sessions):
+            return RedirectResponse("/", 303, {"cache-control": "no-store"})
+        return login_page(self.language(request), "/")
+
     async def log_in(self, request: Request) -> Response:
         """The login form was sent."""
         return await log_in(request, self.uploads.sessions, self.language(request))
@@ -158,6 +165,7 @@ class Pages:
             Path(f"{PREFIX}/session", self.uploads.begin_session, methods=["POST"]),
             Path(f"{PREFIX}/session", self.uploads.end_session, methods=["DELETE"]),
             Path(LOGIN, self.log_in, methods=["POST"]),
+            Path(LOGIN, self.door, methods=["GET"]),
             *shells,
             Path("/static/{path:path}", self.file, methods=["GET"]),
         ]

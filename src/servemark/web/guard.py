@@ -211,12 +211,8 @@ class Guard:
             if not reads and not self.rules.open_writes:
                 raise Problem(403, "serve.read_only")
             return
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self.sessions.is_token(given.strip()):
-            return
-        if self.sessions.good(_cookie(headers.get("cookie", ""))):
-            return
-        raise Problem(401, "serve.token", headers={"www-authenticate": 'Bearer realm="servemark"'})
+        if not knows_token(headers, self.sessions):
+            raise Problem(401, "serve.token", headers={"www-authenticate": 'Bearer realm="servemark"'})
 
     def _same_site(self, headers: Headers, host: str, *, own_header: bool) -> None:
         origin = headers.get("origin")
@@ -225,6 +221,14 @@ class Guard:
         missing = own_header and headers.get(OWN_HEADER) != "1"
         if missing or foreign or site not in {"same-origin", "none"}:
             raise Problem(403, "serve.foreign")
+
+
+def knows_token(headers: Headers, sessions: Sessions) -> bool:
+    """Whether a request has the token, or a session for it."""
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and sessions.is_token(given.strip()):
+        return True
+    return sessions.good(_cookie(headers.get("cookie", "")))
 
 
 def _cookie(header: str) -> str:
