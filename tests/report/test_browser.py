@@ -34,7 +34,7 @@ Scheme = Literal["light", "dark"]
 Open = Callable[..., "Page"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One Chromium for all tests of this file."""
     if CHROMIUM is None:

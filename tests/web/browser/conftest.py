@@ -69,9 +69,9 @@ def serve(home: Path) -> Iterator[str]:
             process.stdout.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One Chromium for all tests."""
+    """One Chromium for the tests of a file: while it runs, no other can be started in this thread, nor an event loop."""
     if CHROMIUM is None:
         pytest.skip("no chromium on this machine")
     sync_api = pytest.importorskip("playwright.sync_api")
