@@ -14,7 +14,9 @@ from servemark.evals.judges import choice, json_schema, last_line, needle, numer
 from servemark.evals.tasks import EvalItem, Judge, Reply
 
 
-def verdict(judge: Judge, expected: str, text: str, finish: str = "stop", choices: tuple[str, ...] = ()) -> object:
+def verdict(
+    judge: Judge, expected: str, text: str, finish: str = "stop", choices: tuple[str, ...] = ()
+) -> object:
     """(extracted, correct)."""
     found = judge(EvalItem("i", "k", "q", expected, choices=choices), Reply(text, finish))
     return found.extracted, found.correct
