@@ -7,11 +7,13 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from servemark.base.errors import Layer, ServemarkError
-from servemark.evals.runner import EvalSample, TaskOutcome, run_task
-from servemark.evals.tasks import EvalPrompt, EvalTask
+from servemark.evals.runner import TaskOutcome, run_task
+from servemark.evals.samples import SampleRecord, SampleWriter
+from servemark.evals.tasks import EvalTask
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.replay.client import ChatRequest, Client, Target, run
 from servemark.replay.outcome import ReplayOutcome
@@ -19,6 +21,7 @@ from servemark.replay.record import RequestRecord
 from servemark.replay.run import LoopPlan, replay
 from servemark.replay.stop import StopSignal
 from servemark.runs.deploy import LiveEngine
+from servemark.runs.eval_send import sender
 from servemark.runs.interrupts import Interrupts
 from servemark.runs.phases import over
 from servemark.runs.request import LineRequest
@@ -53,7 +56,8 @@ class Measured:
 
 @dataclass(slots=True)
 class PointJob:
-    """Everything one point needs; `keep` stores a record at once."""
+    """Everything one point needs; `keep` stores a record at once; samples of accuracy tasks go to the
+    file at `samples_path` as they come."""
 
     request: LineRequest
     engine: LiveEngine
@@ -61,6 +65,7 @@ class PointJob:
     marker_salt: str
     text: TextMaker
     keep: Callable[[RequestRecord], None]
+    samples_path: Path
     view: RunView
     interrupts: Interrupts
     wall: Callable[[], float] = time.time
@@ -146,9 +151,10 @@ async def _measure(job: PointJob) -> Measured:
                 begun = time.monotonic()
                 limit.enter("evals")
                 job.view.phase("evals", job.concurrency)
-                for task in job.request.tasks:
-                    out.evals.append(await _evaluate(job, client, task, sink, stop))
-                    _raise_if_ended(job, ends, limit)
+                with SampleWriter(job.samples_path) as samples:
+                    for task in job.request.tasks:
+                        out.evals.append(await _evaluate(job, client, task, sink, samples.write, stop))
+                        _raise_if_ended(job, ends, limit)
                 out.phases_s["evals"] = time.monotonic() - begun
     return out
 
@@ -192,43 +198,29 @@ async def _warm_up(job: PointJob, client: Client, sink: Callable[[RequestRecord]
         )
 
 
-async def _evaluate(
+async def _evaluate(  # noqa: PLR0917 - all that a task is asked with
     job: PointJob,
     client: Client,
     task: EvalTask,
     sink: Callable[[RequestRecord], None],
+    keep: Callable[[SampleRecord], None],
     stop: StopSignal,
 ) -> TaskOutcome:
     """One accuracy task against the same endpoint; its records are kept, and never enter the window."""
 
-    async def send(prompt: EvalPrompt) -> RequestRecord:
-        record = await client.send(
-            ChatRequest(
-                id=f"{task.id}/{prompt.item}/{prompt.attempt}",
-                session=f"eval-{task.id}",
-                turn=0,
-                phase="eval",
-                messages=[{"role": role, "content": content} for role, content in prompt.messages],
-                max_tokens=prompt.max_tokens,
-                temperature=prompt.temperature,
-                stop=list(prompt.stop),
-                keep_text=True,
-            )
-        )
-        sink(record)
-        return record
-
     correct = 0
 
-    def on_item(sample: EvalSample, done: int, total: int) -> None:
+    def on_item(sample: SampleRecord, done: int, total: int) -> None:
         nonlocal correct
         correct += sample.correct
+        keep(sample)
         job.view.eval_progress(task.id, done, total, correct)
 
     ended = asyncio.Event()
-    concurrency = job.request.choice.deployment.benchmark.eval_concurrency
+    concurrency = job.request.choice.deployment.benchmark.eval_concurrency or job.concurrency
     with stop.watched(ended.set):
-        return await run_task(task, send, concurrency, on_item, ended)
+        send = sender(client, task, sink)
+        return await run_task(task, send, concurrency, on_item, ended, keep=0)
 
 
 async def _stoppable(work: Coroutine[Any, Any, None], stop: StopSignal, limit_s: float) -> None:

@@ -28,6 +28,8 @@ _FLASH_ATTN = {
     "on": "LLAMA_FLASH_ATTN_TYPE_ENABLED",
     "off": "LLAMA_FLASH_ATTN_TYPE_DISABLED",
 }
+MAX_TEXT = 20_000
+"""Characters of a chat template, the longest of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Arg:
     takes."""
 
     target: str
-    kind: Literal["int", "float", "bool", "enum", "folder"]
+    kind: Literal["int", "float", "bool", "enum", "folder", "text"]
     least: float = 0
     most: float = 2**31 - 1
     enum: str = ""
@@ -49,8 +51,8 @@ class Arg:
             return "true | false"
         if self.kind == "enum":
             return " | ".join(self.members or ())
-        if self.kind == "folder":
-            return "relative/path"
+        if self.kind in {"folder", "text"}:
+            return {"folder": "relative/path", "text": f"1..{MAX_TEXT} characters"}[self.kind]
         most = "" if self.most == 2**31 - 1 else f"{self.most:g}"
         return f"{self.kind} {self.least:g}..{most}"
 
@@ -58,6 +60,9 @@ class Arg:
         """The JSON form that the child understands; raises ValueError for a value that is not allowed."""
         if self.kind == "bool":
             if isinstance(value, bool):
+                return value
+        elif self.kind == "text":
+            if isinstance(value, str) and 0 < len(value) <= MAX_TEXT and "\0" not in value:
                 return value
         elif self.kind == "enum":
             # YAML 1.1 reads a bare on and off as booleans.
@@ -107,6 +112,7 @@ ARGS: dict[str, Arg] = {
     "warmup": Arg("warmup", "bool"),
     "fit": Arg("fit_params", "bool"),
     "jinja": Arg("use_jinja", "bool"),
+    "chat-template": Arg("chat_template", "text"),
     "seed": Arg("sampling.seed", "int", 0, 2**32 - 1),
     "temp": Arg("sampling.temp", "float", 0, 100),
     "top-k": Arg("sampling.top_k", "int"),
