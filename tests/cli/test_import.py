@@ -265,3 +265,122 @@ def test_a_store_that_cannot_be_read_is_no_success(home: Path, capsys: pytest.Ca
     for more in ((), ("--json",)):
         assert run_cli(["runs", *more]) == 1
         assert "store.sqlite" in capsys.readouterr().err
+
+
+def test_names_of_files_stay_on_one_line(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name with a line feed and escapes cannot print a line of ours, wherever it is shown."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    good = folder / "a\nother.json: rows \u00b7 9 mapped\x1b[31m\u202e.jsonl"
+    good.write_bytes(line(4, "r1\n=x\x1b[31m"))
+    (folder / "l\nink\x1b").symlink_to(good)
+    shown = [told(capsys, "import", folder)[1]]
+    key = next(csv.DictReader(io.StringIO(told(capsys, "export", "--csv")[1])))["point_key"]
+    shown += [
+        told(capsys, "show", key)[1],
+        told(capsys, "show", key, "ttft", "--why")[1],
+        told(capsys, "runs")[1],
+    ]
+    for blob in (home / "raw").glob("*/*.gz"):
+        blob.write_bytes(b"x")
+    shown.append(told(capsys, "doctor")[1])
+    run_cli(["import", str(folder / "no\nthing\x1b")])
+    shown.append(capsys.readouterr().err)
+    for out in shown:
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+        assert not any(each.startswith(("other.json", "=x", "ink", "thing")) for each in out.splitlines()), (
+            out
+        )
+    assert len(shown[0].splitlines()) == 4
+
+
+def test_a_run_folder_is_checked_however_it_is_named(
+    home: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """FOLDER and FOLDER/result.json alike; the result.json of another tool is not held to a manifest.json beside it."""
+    records = MADE["make_point"](tmp_path / "elsewhere", 1) / "requests.jsonl"
+    records.write_bytes(records.read_bytes().replace(b"ok", b"no", 1))
+    said = []
+    for argument in (records.parent, records.parent / "result.json"):
+        code, out = told(capsys, "import", argument, "--json")
+        assert (code, json.loads(out)["outcome"]) == (1, "refused")
+        said.append(json.loads(out)["error"]["key"])
+    assert said[0] == said[1]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "manifest.json").write_text("{}")
+    (other / "result.json").write_bytes(line(4, "r1"))
+    assert told(capsys, "import", other / "result.json")[0] == 0
+
+
+def test_rows_that_repeat_within_a_file(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One file's repeat is not said to have come in another file, and another file's is."""
+    path = tmp_path / "twice.jsonl"
+    path.write_bytes(line(4, "r1") * 2)
+    _, out = told(capsys, "import", path)
+    assert "1 superseded: the same point stands in this file more than once" in out
+    path.write_bytes(line(4, "r1").replace(b": ", b":  "))
+    assert "the same point came in another file" in told(capsys, "import", path)[1]
+
+
+def test_show_says_where_it_looked(home: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A home of points without runs is not told to run something first."""
+    told(capsys, "import", file)
+    for name in ("nope", "abcd1234", "0" * 64 + ":3"):
+        for argv in (["show", name], ["show", name, "ttft", "--why"]):
+            assert run_cli(argv) == 2
+            said = capsys.readouterr().err
+            assert f"no run, line or point '{name}'" in said
+            assert "servemark export --csv" in said
+
+
+@pytest.mark.parametrize("emptied", [True, False])
+def test_doctor_misses_a_lost_store(
+    home: Path, file: Path, capsys: pytest.CaptureFixture[str], emptied: bool
+) -> None:
+    """Kept bytes without the store that named them are broken; what the message advises brings the points back."""
+    told(capsys, "import", file)
+    for each in home.glob("store.sqlite*"):
+        each.unlink()
+    if emptied:
+        (home / "store.sqlite").touch()
+    code, out = told(capsys, "doctor", "--json")
+    (found,) = [json.loads(each) for each in out.splitlines()]
+    assert (code, found["kind"], found["count"]) == (1, "store_lost", 1)
+    data = subprocess.run(["gunzip", "-c", found["names"][0]], check=True, capture_output=True).stdout
+    file.write_bytes(data)
+    told(capsys, "import", file)
+    assert told(capsys, "doctor")[0] == 0
+
+
+def test_a_run_that_came_back_in_an_export_is_among_the_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Doctor does not call it missing, and what it advises for one that is works."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    monkeypatch.setenv("SERVEMARK_HOME", str(first))
+    MADE["make_point"](first / "runs", 1)
+    kinds = [json.loads(each)["kind"] for each in told(capsys, "doctor", "--json")[1].splitlines()]
+    assert kinds == ["no_store"]
+    told(capsys, "import", first / "runs")
+    told(capsys, "export", "-o", tmp_path / "all.jsonl")
+    monkeypatch.setenv("SERVEMARK_HOME", str(second))
+    shutil.copytree(first / "runs", second / "runs")
+    told(capsys, "import", tmp_path / "all.jsonl")
+    kinds = [json.loads(each)["kind"] for each in told(capsys, "doctor", "--json")[1].splitlines()]
+    assert not {"run_not_in_store", "result_without_run"} & set(kinds)
+    db = sqlite3.connect(second / "store.sqlite")
+    db.execute("PRAGMA foreign_keys = ON")
+    db.execute("DELETE FROM run")
+    db.execute("DELETE FROM raw_row")
+    db.commit()
+    db.close()
+    _, out = told(capsys, "doctor")
+    assert f"servemark import {second / 'runs'}" in out
+    told(capsys, "import", second / "runs")
+    assert "not in the store" not in told(capsys, "doctor")[1]

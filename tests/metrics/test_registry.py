@@ -12,6 +12,7 @@ from servemark.base.errors import ServemarkError
 from servemark.base.messages import LANGUAGES, catalogue
 from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.address import Address, all_addresses, parse, statistics_of
+from servemark.metrics.derive import read
 from servemark.metrics.percentiles import Distribution
 from servemark.metrics.registry import METRICS, Better, Denominator, Kind, Metric, Need, Unit
 from servemark.results.measures import VALUES
@@ -99,6 +100,10 @@ def test_every_place_in_the_row_exists(metric: Metric) -> None:
         assert not metric.field
         for place in (*metric.ratio.over, *metric.ratio.under, *metric.ratio.per):
             assert place.replace("{q}", "p50") in known
+    elif metric.kind is Kind.TELEMETRY:
+        assert metric.ratio is None
+        assert not metric.field
+        assert metric.need in {Need.POWER, Need.POWER_ROLES}
     else:
         assert metric.ratio is None
         assert metric.field in known
@@ -122,6 +127,25 @@ def test_addresses_round_trip(text: str) -> None:
     if text != "eval_score":
         assert str(parse(text)) == text
     assert str(parse(f" {text} ")) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("ttft_s.p99.9", "s"),
+        ("interactivity.p99.9", "tok/s/user"),
+        ("gpu_power_w.mean", "W"),
+        ("gpus_energy_j", "J"),
+        ("decode_joules_per_output_token", "J/token"),
+    ],
+)
+def test_figures_that_only_points_hold_have_a_name_and_a_unit(text: str, unit: str) -> None:
+    """Imported points state them; our own rows answer with a reason."""
+    address = parse(text)
+    assert (str(address), address.unit) == (text, unit)
+    reading = read({"distributions": {"ttft_s": {"p99": 1.0}}}, text)
+    assert reading.value is None
+    assert reading.reason in catalogue("en", "metrics")
 
 
 def test_an_accuracy_task_is_named_in_the_address() -> None:

@@ -7,8 +7,10 @@ from array import array
 import pytest
 
 from servemark.base.errors import ServemarkError
+from servemark.metrics.address import parse
+from servemark.metrics.registry import Kind
 from servemark.results.importers.gpu_csv import DeviceSamples, GpuSamples
-from servemark.results.power import by_role, device_energy, energy, energy_figures
+from servemark.results.power import Work, by_role, device_energy, energy, energy_figures
 
 
 def device(name: str, *samples: tuple[float, float]) -> DeviceSamples:
@@ -73,19 +75,25 @@ def test_every_gpu_must_be_there() -> None:
 def test_joules_per_token() -> None:
     """1,200 J over 3,000 + 1,000 tokens is 0.3 J/token; prefill 400 J / 3,000, decode 800 J / 1,000."""
     found = energy(both(), 0, 4)
-    figures = energy_figures(found, 3000, 1000, {"a": "prefill", "b": "decode"})
+    made = energy_figures(found, Work(3000, 1000, 20), {"a": "prefill", "b": "decode"})
+    figures = {name: one.value for name, one in made.items()}
     assert figures["joules_per_total_token"] == pytest.approx(0.3)
     assert figures["joules_per_output_token"] == pytest.approx(1.2)
+    assert figures["joules_per_request"] == pytest.approx(60)
     assert figures["prefill_joules_per_input_token"] == pytest.approx(400 / 3000)
     assert figures["decode_joules_per_output_token"] == pytest.approx(0.8)
-    assert figures["power_w_per_gpu"] == 150 and figures["energy_j"] == 1200
+    assert figures["gpu_power_w.mean"] == 150 and figures["gpus_energy_j"] == 1200
+    assert figures["gpus_power_w.mean"] == 300 and figures["decode_gpu_power_w.mean"] == 200
+    assert made["decode_joules_per_output_token"].how == "800 J / 1000 output tokens"
+    assert all(parse(name).metric.kind is Kind.TELEMETRY for name in made)  # each has a name in the registry
 
 
 def test_missing_is_absent() -> None:
     """No token counts, no J/token; a GPU without a role is refused, for the sums would lack it."""
     found = energy(both(), 0, 4)
-    assert set(energy_figures(found, None, None)) == {"energy_j", "power_w_per_gpu"}
-    assert "joules_per_output_token" not in energy_figures(found, 10, 0)
+    alone = {"gpus_energy_j", "gpu_power_w.mean", "gpus_power_w.mean"}
+    assert set(energy_figures(found, Work())) == alone
+    assert "joules_per_output_token" not in energy_figures(found, Work(10, 0))
     with pytest.raises(ServemarkError):
         by_role(found, {"a": "prefill"})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 import runpy
 import signal
@@ -10,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,16 @@ from typing import Any
 import pytest
 
 from servemark.base.errors import ServemarkError
+from servemark.results.gates.base import GateFinding, Severity, Verdict
 from servemark.results.point import Figure, Point, PointIdentity, Scenario
-from servemark.store.backup import restore, write_backup
+from servemark.store.backup import Restored, restore, write_backup
 from servemark.store.database import Store
 from servemark.store.found_files import Found
+from servemark.store.import_types import Judged
 from servemark.store.intake import FileReport, Intake, map_again, take_in
 from servemark.store.point_codec import Encoder, NotStorable
 from servemark.store.points import PointFilter, find_points, findings_of, load_points
+from servemark.store.prune import prune
 from servemark.store.raw_files import RawFiles
 
 ROWS = runpy.run_path(str(Path(__file__).with_name("rows_importer.py")))
@@ -257,6 +261,33 @@ def test_many_rows_go_through_a_spill_file(
     assert {one.verdict for one in points} == {"valid"}
 
 
+@pytest.mark.parametrize("limit", [4, 8, 100])
+def test_a_long_run_is_judged_by_whole_lines(
+    store: Store, intake: Intake, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """3 configurations of 6 concurrencies, in turn, in a run longer than may be held at once: each point still sees the
+    other five of its line; above 8 a line fits, at 4 it is cut and no try of a point is parted from another."""
+    for module in ("staging", "imports"):
+        monkeypatch.setattr(f"servemark.store.{module}.MAX_TOGETHER", limit)
+    monkeypatch.setattr("servemark.store.staging.BATCH", 4)
+
+    def judge(points: Sequence[Point]) -> Sequence[Judged]:
+        lines = [point.line_key for point in points]
+        tries = [point.identity.point_key for point in points]
+        return [
+            ((GateFinding("seen", Severity.WARNING, {"line": lines.count(a), "tries": tries.count(b)}),), Verdict.WARNINGS)
+            for a, b in zip(lines, tries, strict=True)
+        ]  # fmt: skip
+
+    rows = [line(conc, "r1", hw=hw) for conc in (1, 2, 4, 8, 16, 32) for hw in ("b200", "h200", "mi355x")]
+    put(store, replace(intake, judge=judge), b"".join([*rows, line(1, "r1", hw="h200", attempt=2)]))
+    seen = store.query("SELECT finding_values FROM gate_finding")
+    told = [json.loads(values) for (values,) in seen]
+    assert sorted(each["tries"] for each in told) == [1] * 17 + [2, 2]
+    if limit >= 8:
+        assert sorted(each["line"] for each in told) == [6] * 12 + [7] * 7
+
+
 def test_a_backup_is_the_same_store(store: Store, intake: Intake, tmp_path: Path) -> None:
     """Equal dump and equal raw bytes; a second time changes nothing; a truncated or altered one is refused whole."""
     put(store, intake, line(4, "r1") + line(8, "r1", model="new") + line(8, "r1", ttft=200.0), "1")
@@ -264,15 +295,16 @@ def test_a_backup_is_the_same_store(store: Store, intake: Intake, tmp_path: Path
     put(store, intake, b"hello" * 400_000, "3")
     data = "".join(write_backup(store, intake.raw)).encode()
     raw = RawFiles(tmp_path / "other" / "raw")
+    into = replace(intake, raw=raw)
     with Store.open(tmp_path / "other" / "store.sqlite") as other:
         for bad in (data[:-30], data.replace(b'"part":"', b'"part":"AAAA', 1), data[: len(data) // 2]):
             with pytest.raises(ServemarkError) as caught:
-                restore(other, raw, lambda bad=bad: io.BytesIO(bad), "x")  # type: ignore[misc]
+                restore(other, into, lambda bad=bad: io.BytesIO(bad), "x")  # type: ignore[misc]
             assert caught.value.key == "store.backup_damaged"
             assert other.query("SELECT count(*) FROM import_source") == [(0,)]
-        assert restore(other, raw, lambda: io.BytesIO(data), "x") == {"added": 3, "same": 0, "rows": 5}
+        assert restore(other, into, lambda: io.BytesIO(data), "x") == Restored(3, 0, 5, 0, 0)
         assert dump(other.path) == dump(store.path)
-        assert restore(other, raw, lambda: io.BytesIO(data), "x") == {"added": 0, "same": 3, "rows": 0}
+        assert restore(other, into, lambda: io.BytesIO(data), "x") == Restored(0, 3, 0, 0, 0)
         assert other.check() == []
     assert [sha for sha, _ in raw.all()] == [sha for sha, _ in intake.raw.all()]
 
@@ -385,12 +417,36 @@ def test_a_backup_that_lost_rows_or_bytes_is_refused(store: Store, intake: Intak
     fewer = lines[: rows[0]] + lines[rows[1] :]
     bare = [each for each in lines if not each.startswith('{"raw"')]
     for name, bad in (("a", fewer), ("b", bare)):
-        raw = RawFiles(tmp_path / name / "raw")
+        into = replace(intake, raw=RawFiles(tmp_path / name / "raw"))
         with Store.open(tmp_path / name / "store.sqlite") as other:
             with pytest.raises(ServemarkError) as caught:
-                restore(other, raw, lambda bad=bad: io.BytesIO("".join(bad).encode()), "x")  # type: ignore[misc]
+                restore(other, into, lambda bad=bad: io.BytesIO("".join(bad).encode()), "x")  # type: ignore[misc]
             assert caught.value.key == "store.backup_damaged"
             assert other.query("SELECT count(*) FROM import_source") == [(0,)]
+
+
+def test_a_changed_backup_is_not_believed(store: Store, intake: Intake, tmp_path: Path) -> None:
+    """A figure, a verdict and a reason edited in the rows: the points are those of the bytes, and three rows are told. A
+    newer mapping's points are told apart from that; a pruned attempt stays away."""
+    put(store, intake, line(4, "r1") + line(8, "r1", ttft=200.0) + line(8, "r1", model="new"), "1")
+    put(store, intake, line(16, "r1") + line(16, "r1", attempt=2), "2")
+    prune(store, intake.raw, keep=0, older_than="2030-01-01", dry_run=False)
+    data = "".join(write_backup(store, intake.raw))
+    assert data.count('"status":"superseded"') == 1
+    edited = data.replace('"value":0.25', '"value":0.01', 1).replace(
+        '"verdict":"quarantined"', '"verdict":"valid"'
+    )
+    edited = edited.replace('"reason":"store.row.unknown_format"', '"reason":"store.row.same"')
+    for name, said, version, wanted in (
+        ("whole", data, 1, Restored(2, 0, 5, 0, 0)),
+        ("edited", edited, 1, Restored(2, 0, 5, 0, 3)),
+        ("newer", data, 2, Restored(2, 0, 5, 3, 0)),  # version 2 says TTFT in other units
+    ):
+        into = replace(intake, raw=RawFiles(tmp_path / name / "raw"), importers=(ROWS["reading"](version),))
+        with Store.open(tmp_path / name / "store.sqlite") as other:
+            assert restore(other, into, lambda said=said: io.BytesIO(said.encode()), "x") == wanted, name  # type: ignore[misc]
+            if version == 1:
+                assert dump(other.path) == dump(store.path)
 
 
 def test_a_name_that_is_no_text_is_kept_readable(store: Store, intake: Intake) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from servemark.base.messages import find_text, text
-from servemark.base.printable import printable
+from servemark.base.printable import one_line
 
 
 class Layer(StrEnum):
@@ -50,7 +50,7 @@ class ServemarkError(Exception):
     def what(self, lang: str | None = None) -> str:
         """The message in one language, with its position (file:line:column) in front when it has one."""
         body = text(self.key, lang, **self.values)
-        return f"{printable(self.where)}: {body}" if self.where else body
+        return f"{one_line(self.where)}: {body}" if self.where else body
 
     def next_step(self, lang: str | None = None) -> str | None:
         """What to do now, or None when the message already says all there is to say."""

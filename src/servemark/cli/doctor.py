@@ -37,14 +37,14 @@ def doctor(home: str | None, as_json: bool) -> int:
 
 
 def _line(found: Finding) -> str:
-    from servemark.base.printable import printable  # noqa: PLC0415
+    from servemark.base.printable import one_line, printable  # noqa: PLC0415
     from servemark.cli.import_view import reason_text  # noqa: PLC0415
 
     mark = text("cli.doctor.mark.broken" if found.broken else "cli.doctor.mark.note")
     if found.error is not None:
         step = found.error.next_step()
         return f"{mark} {printable(found.error.what())}" + (f" ({printable(step)})" if step else "")
-    names = printable(", ".join(found.names)) + (
+    names = one_line(", ".join(found.names)) + (
         ", …" if len(found.names) < found.count and found.names else ""
     )
     values = dict(found.values)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from servemark.base.messages import find_text, text
-from servemark.base.printable import printable
+from servemark.base.printable import one_line, printable
+from servemark.results.measured_power import PowerTold
 from servemark.store.import_types import ReasonCount
 from servemark.store.intake import FileReport
 
@@ -23,7 +24,7 @@ def reason_text(reason: str, values: dict[str, object]) -> str:
 
 def report_lines(report: FileReport, *, dry: bool) -> list[str]:
     """For a person."""
-    name = printable(report.name)
+    name = one_line(report.name)
     if report.error is not None:
         lines = [text("cli.import.refused", None, name=name, what=printable(report.error.what()))]
         next_step = report.error.next_step()
@@ -41,6 +42,7 @@ def report_lines(report: FileReport, *, dry: bool) -> list[str]:
     lines = [text(f"cli.import.line.{outcome}", None, name=name, format=what, counts=counts)]
     if kept.changed:
         lines.append("  " + text("cli.import.changed", None, **kept.changed))
+    lines += _power(report.power)
     doubted = {each: count for each, count in kept.verdicts.items() if each != "valid"}
     if doubted:
         said = ", ".join(
@@ -53,6 +55,16 @@ def report_lines(report: FileReport, *, dry: bool) -> list[str]:
         more = text("cli.import.more_reasons", None, reasons=len(left), rows=sum(each.rows for each in left))
         lines.append("  " + more)
     return lines
+
+
+def _power(told: PowerTold) -> list[str]:
+    """How many points got energy from power samples, and why others did not."""
+    lines = [text("cli.import.power", None, points=told.points)] if told.points else []
+    for error, points in list(told.refused.values())[:MAX_REASONS]:
+        lines.append(text("cli.import.no_power", None, points=points, what=printable(error.what())))
+        next_step = error.next_step()
+        lines += ["  " + text("cli.next", None, step=printable(next_step))] if next_step else []
+    return ["  " + line for line in lines]
 
 
 def _reason(each: ReasonCount) -> str:
@@ -76,5 +88,12 @@ def report_json(report: FileReport) -> dict[str, object]:
             {"status": each.status, "reason": each.reason, "values": each.values, "rows": each.rows}
             for each in (kept.reasons if kept is not None else ())
         ],
+        "power": {
+            "points": report.power.points,
+            "refused": [
+                {"key": why.key, "what": why.what(), "points": points}
+                for why, points in report.power.refused.values()
+            ],
+        },
         "error": None if error is None else {"key": error.key, "what": error.what()},
     }

@@ -12,7 +12,7 @@ import click
 from servemark.base.errors import ServemarkError, input_error
 from servemark.base.home import Home
 from servemark.base.messages import text
-from servemark.base.printable import printable
+from servemark.base.printable import one_line, printable
 from servemark.cli.import_view import reason_text
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from servemark.store.database import Store
     from servemark.store.import_types import SourceFile
     from servemark.store.points import StoredPoint
+    from servemark.store.raw_files import RawFiles
 
 _NAME = re.compile(r"[0-9a-f]{4,16}|[0-9a-f]{4,64}:\d{1,9}")
 
@@ -72,11 +73,15 @@ def show_point(  # noqa: PLR0911 - one return an answer
 
 def _derived(figures: Mapping[str, Figure], metric: str) -> Figure | None:
     """A rate whose percentile is one over the latency's: what q % of requests reach or beat. Never taken as stated."""
-    from servemark.metrics.registry import METRICS, PERCENTILE_STATISTICS  # noqa: PLC0415
+    from servemark.metrics.registry import IMPORTED_STATISTICS, METRICS, PERCENTILE_STATISTICS  # noqa: PLC0415
 
     name, _, statistic = metric.partition(".")
     known = METRICS.get(name)
-    if known is None or known.inverse_of is None or statistic not in PERCENTILE_STATISTICS:
+    if (
+        known is None
+        or known.inverse_of is None
+        or statistic not in (*PERCENTILE_STATISTICS, *IMPORTED_STATISTICS)
+    ):
         return None
     address = f"{known.inverse_of}.{statistic}"
     latency = figures.get(address)
@@ -139,21 +144,21 @@ def _whole(
         f"c{one.concurrency or '-'}",
     )
     head = " · ".join(facets)
-    click.echo(printable(f"{one.point_key}  {head}"))
+    click.echo(one_line(f"{one.point_key}  {head}"))
     when = text(
         "cli.show.point.run", None, run=one.run, source=one.source, attempt=one.attempt, at=one.at_utc or "?"
     )
-    click.echo(printable(when))
+    click.echo(one_line(when))
     click.echo(text(f"cli.show.point.verdict.{one.verdict}"))
     for line in _said(findings):
         click.echo("  " + line)
     if not one.current:
         click.echo(text("cli.show.point.superseded"))
     for name, figure in sorted(point.figures.items(), key=lambda each: _place(each[0])):
-        click.echo(printable(f"  {name:<32} {figure.value:>14.6g} {_unit(name)}").rstrip())
+        click.echo(one_line(f"  {name:<32} {figure.value:>14.6g} {_unit(name)}").rstrip())
     for each in point.evals:
         error = f" ± {each.stderr:g}" if each.stderr is not None else ""
-        click.echo(printable(f"  {each.task} {each.metric:<20} {each.score:g}{error}"))
+        click.echo(one_line(f"  {each.task} {each.metric:<20} {each.score:g}{error}"))
     click.echo(
         printable(text("cli.show.point.from", None, file=source.name, row=one.ordinal, sha256=one.file[:16]))
     )
@@ -192,10 +197,18 @@ def _why(store: Store, home: Home, asked: Asked, *, as_json: bool) -> int:
 
     raw = RawFiles(home.raw)
     one, metric, figure, source = asked.point, asked.metric, asked.figure, asked.source
-    state, gates = raw.check(one.file), _all_gates(store, one)
+    beside = _beside(figure, source, raw)
+    states = [raw.check(one.file), *(str(each["raw_state"]) for each in beside)]
+    state, gates = next((each for each in states if each != "ok"), "ok"), _all_gates(store, one)
     if as_json:
         body = _figure_json(one, metric, figure)
-        body |= {"file": source.name, "sha256": one.file, "raw": str(raw.path(one.file)), "raw_state": state}
+        body |= {
+            "file": source.name,
+            "sha256": one.file,
+            "raw": str(raw.path(one.file)),
+            "raw_state": states[0],
+        }
+        body |= {"from": beside} if beside else {}
         body |= {"row": one.ordinal, "at": figure.at, "stated": figure.stated, "conversion": figure.how}
         body |= {
             "importer": source.importer,
@@ -213,28 +226,57 @@ def _why(store: Store, home: Home, asked: Asked, *, as_json: bool) -> int:
         text("cli.show.point.definition", None, definition=figure.definition),
         text(
             "cli.show.point.file", None, file=source.name, row=one.ordinal, at=figure.at, stated=f"{stated:g}"
-        ),
+        )
+        if not beside
+        else text("cli.show.point.beside_row", None, file=source.name, row=one.ordinal, at=figure.at),
         text("cli.show.point.conversion", None, how=figure.how)
         if figure.how
         else text("cli.show.point.as_stated"),
-        text(f"cli.show.point.raw_{state}", None, path=raw.path(one.file), sha256=one.file),
+        text(f"cli.show.point.raw_{states[0]}", None, path=raw.path(one.file), sha256=one.file),
+        *_beside_lines(beside),
         text("cli.show.point.mapping", None, importer=source.importer, version=source.mapping_version),
         text(f"cli.show.point.verdict.{one.verdict}"),
     ]
     for line in [*lines, *("  " + each for each in _gate_lines(gates or asked.findings))]:
-        click.echo(printable(line))
+        click.echo(one_line(line))
     return 0 if state == "ok" else 1
 
 
+def _beside(figure: Figure, source: SourceFile, raw: RawFiles) -> list[dict[str, object]]:
+    """The files beside the row's own that a figure was made of: power samples."""
+    from servemark.results.measured_power import BETWEEN, DEFINITION  # noqa: PLC0415
+
+    if figure.definition != DEFINITION:
+        return []
+    named = BETWEEN + figure.at.rpartition(":")[0] + BETWEEN
+    return [
+        {"file": name, "sha256": sha256, "raw": str(raw.path(sha256)), "raw_state": raw.check(sha256)}
+        for name, sha256 in source.siblings
+        if BETWEEN + name + BETWEEN in named
+    ]
+
+
+def _beside_lines(beside: list[dict[str, object]]) -> list[str]:
+    lines = []
+    for each in beside:
+        lines.append(text("cli.show.point.beside", None, file=each["file"]))
+        state = each["raw_state"]
+        lines.append(text(f"cli.show.point.raw_{state}", None, path=each["raw"], sha256=each["sha256"]))
+    return lines
+
+
 def _all_gates(store: Store, one: StoredPoint) -> list[GateFinding]:
-    """What every gate says now, judged among the points of the run; those that do not apply are left out."""
+    """What every gate says now, judged among the points of its line (what gates see around a point); those that do not
+    apply are left out."""
     from servemark.results.gates.base import Severity  # noqa: PLC0415
     from servemark.results.gates.registry import judge_all  # noqa: PLC0415
     from servemark.store.points import PointFilter, load_points  # noqa: PLC0415
     from servemark.store.staging import MAX_TOGETHER  # noqa: PLC0415
 
-    wanted = PointFilter(source=one.source, run=one.run, superseded=True)
-    around = list(load_points(store, wanted))[:MAX_TOGETHER]
+    around = sorted(
+        load_points(store, PointFilter(line_key=one.line_key, superseded=True)),
+        key=lambda each: each.point_key != one.point_key,
+    )[:MAX_TOGETHER]
     judged = judge_all([each.point() for each in around])
     mine = next(
         (findings for each, (findings, _) in zip(around, judged, strict=True) if each.id == one.id), ()

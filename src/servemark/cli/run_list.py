@@ -10,6 +10,7 @@ from rich.table import Table
 
 from servemark.analysis.format import display
 from servemark.base.messages import find_text, text
+from servemark.base.printable import one_line
 from servemark.cli.safe_text import Text
 from servemark.metrics.derive import value_of
 from servemark.results.serialize import read_result, row_to_json
@@ -98,5 +99,6 @@ def print_imported(found: Sequence[ImportedRun]) -> None:
         table.add_column(text(f"cli.runs.column.{name}"), justify="right")
     for one in found:
         counts = [Text(str(each)) for each in (one.lines, one.points, one.usable)]
-        table.add_row(*map(Text, (one.source, one.run, one.at_utc, one.models)), *counts)
+        words = (one.source, one.run, one.at_utc, one.models)
+        table.add_row(*(Text(one_line(each)) for each in words), *counts)
     console.print(table)

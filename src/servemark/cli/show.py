@@ -25,7 +25,6 @@ def show(run: str, metric: str | None, why: bool, home: str | None, as_json: boo
     """Text comes from the catalogue."""
     from servemark.base.errors import input_error  # noqa: PLC0415 - --help imports no room
     from servemark.cli.run_list import reason, run_json  # noqa: PLC0415
-    from servemark.runs.folder import find_line, find_run  # noqa: PLC0415
 
     if why and metric is None:
         raise input_error("cli.show.why_what")
@@ -36,11 +35,9 @@ def show(run: str, metric: str | None, why: bool, home: str | None, as_json: boo
         code = show_point(Home.resolve(home), run, metric, why=why, as_json=as_json)
         if code is not None:
             return code
-    if metric is None and run != "latest" and not (runs / run).exists():
-        line_id, folders = find_line(runs, run)
-        if line_id == run or len(folders) > 1:
-            return _whole(folders, as_json)
-    info = find_run(runs, run)
+    line, info = _found(Home.resolve(home), run, metric)
+    if info is None:
+        return _whole(line, as_json)
     if not info.state.has_result:
         if as_json:
             click.echo(json.dumps(run_json(info), ensure_ascii=False))
@@ -53,7 +50,45 @@ def show(run: str, metric: str | None, why: bool, home: str | None, as_json: boo
         return 1
     if metric is None:
         return _whole([info.path], as_json)
+    if _on_point_alone(metric):
+        from servemark.cli.point_view import show_point  # noqa: PLC0415
+
+        code = show_point(Home.resolve(home), _row_name(info), metric, why=why, as_json=as_json)
+        if code is not None:
+            return code
     return _why(info, metric, as_json) if why else _figure(info, metric, as_json)
+
+
+def _found(home: Home, name: str, metric: str | None) -> tuple[list[Path], RunInfo | None]:
+    """The folders of a line that is asked for as a whole, or one run. Raises ServemarkError that says where was looked."""
+    from servemark.base.errors import ServemarkError, input_error  # noqa: PLC0415
+    from servemark.runs.folder import find_line, find_run  # noqa: PLC0415
+
+    try:
+        if metric is None and name != "latest" and not (home.runs / name).exists():
+            line_id, folders = find_line(home.runs, name)
+            if line_id == name or len(folders) > 1:
+                return folders, None
+        return [], find_run(home.runs, name)
+    except ServemarkError as error:
+        if error.key not in {"runs.no_such_run", "runs.none_yet"} or not home.store.exists():
+            raise
+        raise input_error("cli.show.nothing", name=name, home=home.root) from error
+
+
+def _on_point_alone(metric: str) -> bool:
+    """Whether a figure of a run stands on its point only: what power samples gave."""
+    from servemark.metrics.registry import METRICS, Kind  # noqa: PLC0415
+
+    known = METRICS.get(metric.partition(".")[0])
+    return known is not None and known.kind is Kind.TELEMETRY
+
+
+def _row_name(info: RunInfo) -> str:
+    """The name of the run's point in the store: SHA256:ROW of its result."""
+    from servemark.base.files import sha256_file  # noqa: PLC0415
+
+    return f"{sha256_file(info.path / 'result.json')}:0"
 
 
 def _whole(folders: list[Path], as_json: bool) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from servemark.base.errors import ServemarkError, input_error
 from servemark.metrics.registry import (
     DISTRIBUTION_STATISTICS,
+    IMPORTED_STATISTICS,
     METRICS,
     PERCENTILE_STATISTICS,
     Kind,
@@ -38,11 +39,11 @@ class Address:
 
 
 def statistics_of(metric: Metric) -> tuple[str, ...]:
-    """Statistics that may follow this metric's id. A rate has no mean of its own: the mean of rates and the
-    inverse of the mean latency differ, and which one a reader would take is not clear."""
+    """Statistics of our own figures that may follow this metric's id. A rate has no mean of its own: the mean of
+    rates and the inverse of the mean latency differ, and which one a reader would take is not clear."""
     if metric.inverse_of is not None:
         return (*PERCENTILE_STATISTICS, "min", "max")
-    return DISTRIBUTION_STATISTICS if metric.kind is Kind.DISTRIBUTION else ()
+    return DISTRIBUTION_STATISTICS if metric.kind is Kind.DISTRIBUTION else metric.telemetry
 
 
 def all_addresses() -> list[str]:
@@ -78,7 +79,8 @@ def parse(text: str) -> Address:
         if tail:
             raise input_error("metrics.no_statistics", name=name, statistic=tail)
         return Address(metric)
-    if tail not in allowed:
+    imported = tail in IMPORTED_STATISTICS and metric.kind is not Kind.TELEMETRY
+    if tail not in allowed and not imported:
         key = "metrics.unknown_statistic" if tail else "metrics.statistic_missing"
         raise input_error(key, name=name, statistic=tail, allowed=", ".join(allowed))
     return Address(metric, statistic=tail)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from servemark.metrics.address import Address, parse
-from servemark.metrics.registry import FLIPPED, METRICS, Kind, Metric, Need
+from servemark.metrics.registry import FLIPPED, IMPORTED_STATISTICS, METRICS, Kind, Metric, Need
 
 Row = Mapping[str, object]
 
@@ -154,6 +154,9 @@ def read(row: Row, address: Address | str) -> Reading:
     """
     chosen = parse(address) if isinstance(address, str) else address
     metric = chosen.metric
+    if metric.kind is Kind.TELEMETRY or chosen.statistic in IMPORTED_STATISTICS:
+        lacks = metric.need.value if metric.kind is Kind.TELEMETRY else "imported"
+        return Reading(chosen, None, f"metrics.absent.{lacks}", (), "")
     if metric.kind is Kind.DERIVED:
         return _ratio(row, chosen)
     if metric.kind is Kind.TASK:

@@ -24,12 +24,14 @@ class Better(StrEnum):
 
 class Kind(StrEnum):
     """DISTRIBUTION: a stored summary of many values. SCALAR: one stored figure. TASK: one figure an accuracy
-    task. DERIVED: made from stored figures when read, never stored."""
+    task. DERIVED: made from stored figures when read, never stored. TELEMETRY: stands on a point alone, made from
+    power samples or stated by another tool; a row holds none."""
 
     DISTRIBUTION = "distribution"
     SCALAR = "scalar"
     TASK = "task"
     DERIVED = "derived"
+    TELEMETRY = "telemetry"
 
 
 class Unit(StrEnum):
@@ -48,6 +50,10 @@ class Unit(StrEnum):
     TOKENS_PER_S_PER_GPU = "tok/s/GPU"
     REQUESTS_PER_S = "req/s"
     REQUESTS_PER_S_PER_GPU = "req/s/GPU"
+    WATTS = "W"
+    JOULES = "J"
+    JOULES_PER_TOKEN = "J/token"  # noqa: S105 - a unit
+    JOULES_PER_REQUEST = "J/req"
 
 
 class Denominator(StrEnum):
@@ -84,6 +90,8 @@ class Need(StrEnum):
     EVAL = "eval"
     CLIENT = "client"
     CLOSED_LOOP = "closed_loop"
+    POWER = "power"
+    POWER_ROLES = "power_roles"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,8 @@ class Metric:
     ratio: Ratio | None = None
     inverse_of: str | None = None
     definition_id: str = DEFINITIONS_ID
+    telemetry: tuple[str, ...] = ()
+    """Statistics of a TELEMETRY metric; empty where it is one figure."""
 
     @property
     def label_key(self) -> str:
@@ -136,11 +146,13 @@ class Metric:
     @property
     def has_statistics(self) -> bool:
         """True when an address must say which percentile (or mean, min, max) is meant."""
-        return self.kind is Kind.DISTRIBUTION or self.inverse_of is not None
+        return self.kind is Kind.DISTRIBUTION or self.inverse_of is not None or bool(self.telemetry)
 
 
 PERCENTILE_STATISTICS = ("p50", "p75", "p90", "p95", "p99")
 DISTRIBUTION_STATISTICS = (*PERCENTILE_STATISTICS, "mean", "std", "min", "max", "n")
+IMPORTED_STATISTICS = ("p99.9",)
+"""What other tools state too. Points hold it; our own rows do not: it needs some thousand requests to mean anything."""
 FLIPPED = {"min": "max", "max": "min"}
 """The slowest request (max TPOT) has the lowest rate: a rate's min is made from the latency's max."""
 
@@ -318,5 +330,31 @@ _CLIENT = (
     ),
 )
 
-METRICS: Mapping[str, Metric] = {metric.id: metric for metric in (*_RATES, *_LATENCIES, *_WORK, *_CLIENT)}
+
+def _energy(name: str, unit: Unit, per: Denominator = Denominator.NONE) -> Metric:
+    """A figure of GPU power over the measured window; of one role's GPUs where the name begins with the role."""
+    better = Better.LOWER if per is not Denominator.NONE else Better.NEITHER
+    need = Need.POWER_ROLES if name.startswith(("prefill_", "decode_")) else Need.POWER
+    spread = ("mean", "p75", "p90") if unit is Unit.WATTS else ()
+    return Metric(name, unit, better, Kind.TELEMETRY, need, per, telemetry=spread)
+
+
+_J_TOKEN, _TOKEN = Unit.JOULES_PER_TOKEN, Denominator.TOKEN
+_POWER = (
+    _energy("gpu_power_w", Unit.WATTS),
+    _energy("gpus_power_w", Unit.WATTS),
+    _energy("gpus_energy_j", Unit.JOULES),
+    _energy("joules_per_total_token", _J_TOKEN, _TOKEN),
+    _energy("joules_per_input_token", _J_TOKEN, _TOKEN),
+    _energy("joules_per_output_token", _J_TOKEN, _TOKEN),
+    _energy("joules_per_request", Unit.JOULES_PER_REQUEST, Denominator.REQUESTS),
+    *(_energy(f"{role}_gpu_power_w", Unit.WATTS) for role in ("prefill", "decode")),
+    *(_energy(f"{role}_gpus_energy_j", Unit.JOULES) for role in ("prefill", "decode")),
+    _energy("prefill_joules_per_input_token", _J_TOKEN, _TOKEN),
+    _energy("decode_joules_per_output_token", _J_TOKEN, _TOKEN),
+)
+
+METRICS: Mapping[str, Metric] = {
+    metric.id: metric for metric in (*_RATES, *_LATENCIES, *_WORK, *_CLIENT, *_POWER)
+}
 """All metrics by id, in the order in which lists and tables show them."""

@@ -9,6 +9,7 @@ both ends of the window, when two of them are further apart than the tolerance, 
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -67,10 +68,17 @@ def _refused(key: str, **values: object) -> ServemarkError:
     return ServemarkError(f"results.{key}", Layer.RESULTS, exit_code=2, where=None, **values)
 
 
-def _sorted(samples: DeviceSamples) -> tuple[list[float], list[float]]:
+def _sorted(samples: DeviceSamples) -> tuple[Sequence[float], Sequence[float]]:
     """In time's order; samples of one moment as their mean."""
-    times: list[float] = []
-    watts: list[float] = []
+    one = ordered(samples)
+    return one.at_s, one.watts
+
+
+def ordered(samples: DeviceSamples) -> DeviceSamples:
+    """The samples in time's order, those of one moment as their mean: done once for any number of windows."""
+    if samples.ordered:
+        return samples
+    times, watts = array("d"), array("d")
     many = 1
     for moment, power in sorted(zip(samples.at_s, samples.watts, strict=True)):
         if times and moment == times[-1]:
@@ -80,7 +88,7 @@ def _sorted(samples: DeviceSamples) -> tuple[list[float], list[float]]:
             times.append(moment)
             watts.append(power)
             many = 1
-    return times, watts
+    return DeviceSamples(samples.device, times, watts, ordered=True)
 
 
 def _at(times: Sequence[float], watts: Sequence[float], moment: float) -> float:
@@ -128,49 +136,105 @@ def energy(
         raise _refused("power_devices", found=len(names) - len(absent), expected=expected or len(names),
                        missing=", ".join(absent[:8]) or "—")  # fmt: skip
     found = tuple(device_energy(samples.devices[name], begin_s, end_s, max_gap_s) for name in names)
-    first = max(min(samples.devices[name].at_s) for name in names)
-    last = min(max(samples.devices[name].at_s) for name in names)
-    return Energy(begin_s, end_s, found, first, last)
+    times = [_sorted(samples.devices[name])[0] for name in names]
+    return Energy(begin_s, end_s, found, max(each[0] for each in times), min(each[-1] for each in times))
 
 
-def joules_per_token(joules: float, tokens: float | None) -> float | None:
-    """Energy / tokens of the same window; absent without tokens."""
-    return joules / tokens if tokens else None
-
-
-def by_role(found: Energy, roles: Mapping[str, str]) -> dict[str, float]:
-    """Joules by role, given each GPU's role. Raises ServemarkError when a GPU has none, since a sum would lack it."""
+def by_role(found: Energy, roles: Mapping[str, str]) -> dict[str, tuple[DeviceEnergy, ...]]:
+    """GPUs by role, given each GPU's role. Raises ServemarkError when a GPU has none, since a sum would lack it."""
     unknown = [device.device for device in found.devices if device.device not in roles]
     if unknown:
         raise _refused("power_no_role", devices=", ".join(unknown[:8]))
-    sums: dict[str, float] = {}
+    some: dict[str, tuple[DeviceEnergy, ...]] = {}
     for device in found.devices:
         role = roles[device.device]
-        sums[role] = sums.get(role, 0.0) + device.energy_j
-    return sums
+        some[role] = (*some.get(role, ()), device)
+    return some
 
 
-def energy_figures(
-    found: Energy,
-    input_tokens: float | None,
-    output_tokens: float | None,
-    roles: Mapping[str, str] | None = None,
-) -> dict[str, float]:
-    """`energy_j`, mean `power_w_per_gpu`, joules per total, input and output token of the whole deployment, and per
-    role: prefill energy per input token, decode energy per output token. What cannot be computed is not there."""
-    total = None if input_tokens is None or output_tokens is None else input_tokens + output_tokens
-    values: dict[str, float | None] = {
-        "energy_j": found.energy_j,
-        "power_w_per_gpu": found.mean_w_per_gpu,
-        "joules_per_total_token": joules_per_token(found.energy_j, total),
-        "joules_per_input_token": joules_per_token(found.energy_j, input_tokens),
-        "joules_per_output_token": joules_per_token(found.energy_j, output_tokens),
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A figure and its formula with numbers."""
+
+    value: float
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What was done in the window that the energy is of: tokens and ok requests; None where it is not known."""
+
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    requests: float | None = None
+
+
+ROLES = ("prefill", "decode")
+
+
+def energy_figures(found: Energy, work: Work, roles: Mapping[str, str] | None = None) -> dict[str, Made]:
+    """Energy, mean power, joules per token and per request of the whole deployment, by metric address; with `roles` also
+    prefill energy per input token and decode energy per output token. What cannot be computed is not there."""
+    window = found.end_s - found.begin_s
+    made = _powers(found.devices, window, "")
+    read, written = work.input_tokens, work.output_tokens
+    both = None if read is None or written is None else read + written
+    parts = [
+        ("total_token", both),
+        ("input_token", read),
+        ("output_token", written),
+        ("request", work.requests),
+    ]
+    made |= _per(found.energy_j, "joules_per_", parts)
+    if roles is None:
+        return made
+    for role, devices in by_role(found, roles).items():
+        if role in ROLES:
+            made |= _powers(devices, window, f"{role}_")
+            joules = sum(device.energy_j for device in devices)
+            kind = ("input_token", read) if role == "prefill" else ("output_token", written)
+            made |= _per(joules, f"{role}_joules_per_", [kind])
+    return made
+
+
+def _powers(devices: Sequence[DeviceEnergy], window: float, prefix: str) -> dict[str, Made]:
+    joules = sum(device.energy_j for device in devices)
+    shown = " + ".join(f"{device.energy_j:.9g}" for device in devices[:8])
+    shown += f" + … ({len(devices)} GPUs)" if len(devices) > 8 else ""
+    made = {
+        f"{prefix}gpus_energy_j": Made(joules, f"{shown} J, each a trapezoid over {window:.9g} s"),
+        f"{prefix}gpu_power_w.mean": Made(
+            joules / window / len(devices), f"{joules:.9g} J / {window:.9g} s / {len(devices)} GPUs"
+        ),
     }
-    if roles is not None:
-        sums = by_role(found, roles)
-        for role, joules in sums.items():
-            values[f"{role}_energy_j"] = joules
-        for role, side, tokens in (("prefill", "input", input_tokens), ("decode", "output", output_tokens)):
-            if role in sums:
-                values[f"{role}_joules_per_{side}_token"] = joules_per_token(sums[role], tokens)
-    return {name: value for name, value in values.items() if value is not None}
+    if not prefix:
+        made["gpus_power_w.mean"] = Made(joules / window, f"{joules:.9g} J / {window:.9g} s")
+    return made
+
+
+def _per(joules: float, name: str, parts: Sequence[tuple[str, float | None]]) -> dict[str, Made]:
+    """Joules over what was done; absent without any."""
+    return {
+        f"{name}{kind}": Made(joules / count, f"{joules:.9g} J / {count:.9g} {kind.replace('_', ' ')}s")
+        for kind, count in parts
+        if count
+    }
+
+
+def coverage(
+    samples: GpuSamples, begin_s: float, end_s: float, devices: Sequence[str] | None = None
+) -> dict[str, object]:
+    """What gates on coverage read where energy was refused; as `Energy.observed`, over whatever samples there are."""
+    names = [name for name in (devices or sorted(samples.devices)) if name in samples.devices]
+    if not names or not end_s > begin_s:
+        return {}
+    some = [_sorted(samples.devices[name])[0] for name in names]
+    inside = (times[bisect_left(times, begin_s) : bisect_right(times, end_s)] for times in some)
+    gaps = [b - a for times in inside for a, b in pairwise(times)]
+    return {
+        "window_s": end_s - begin_s,
+        "first_s": max(times[0] for times in some) - begin_s,
+        "last_s": min(times[-1] for times in some) - begin_s,
+        "longest_gap_s": max(gaps, default=end_s - begin_s),
+        "devices": len(names),
+    }

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -26,6 +26,8 @@ from servemark.results.serialize import encode_result, write_result
 from servemark.results.summary import Summary
 from servemark.results.summary_file import summarise_file
 from servemark.runs.folder import ALLOCATION, STEPS, RunFolder
+from servemark.runs.gpu_power import NAME as GPU_METRICS
+from servemark.runs.gpu_power import measured_window
 from servemark.runs.host import host_facts, package_versions, versions
 from servemark.runs.manifest import cache_state, declared, run_id, utc_now, workload_facts
 from servemark.store.database import Store
@@ -44,6 +46,7 @@ HASHED = (
     ALLOCATION,
     "requests.jsonl",
     "server_metrics.jsonl",
+    GPU_METRICS,
     "evals.json",
     "logs/engine.log",
 )
@@ -172,7 +175,7 @@ def finish(  # noqa: PLR0917 - all that a row is made from
         finished_utc=utc_now(),
         identity=point.identity.canonical,
         declared=declared(request),
-        observed=observed(identity) | _store(identity, measured) | site.observed,
+        observed=_facts(identity, measured, seen, site),
         workload=workload_facts(request),
         cache_state=cache_state(request),
         asked_model=line_id,
@@ -196,6 +199,12 @@ def finish(  # noqa: PLR0917 - all that a row is made from
     row = build_row(inputs)
     write_result(folder.file("result.json"), row)
     return row
+
+
+def _facts(identity: EngineIdentity, measured: Measured, seen: Summary, site: SiteFacts) -> dict[str, object]:
+    """Everything observed: what ran, its store, its site, and when the window was on the wall clock."""
+    window = {} if measured.loop is None else measured_window(measured.loop, seen, measured.wall_zero)
+    return observed(identity) | _store(identity, measured) | site.observed | window
 
 
 def _store(identity: EngineIdentity, measured: Measured) -> dict[str, object]:
@@ -235,8 +244,8 @@ def _as_point(store: Store, home: Home, folder: Path) -> None:
 
     intake = Intake(RawFiles(home.raw), (IMPORTER,), judge_all, gates_version())
     for found in find(str(folder / "result.json"), home.raw, io.BytesIO()):
-        if isinstance(found, Found):
-            take_in(store, intake, found)
+        if isinstance(found, Found):  # its files were hashed a moment ago
+            take_in(store, intake, replace(found, folder=None))
 
 
 def ingest(home: Home, row: ResultRow, folder: Path) -> ServemarkError | None:

@@ -39,15 +39,25 @@ def examine(home: Home) -> Iterator[Finding]:
     runs = list_runs(home.runs)
     yield from _runs(runs)
     yield from _sweeps(home)
-    if not home.store.exists():
-        if any(run.state is RunState.COMPLETE for run in runs):
-            yield Finding("no_store", False, values={"path": str(home.store)})
+    if not home.store.exists() or not home.store.stat().st_size:
+        yield from _without_store(home, runs)
         return
     try:
         with Store.open(home.store, read_only=True) as store:
             yield from _store(store, home, runs)
     except ServemarkError as error:
         yield Finding("store", error.key != "store.older_schema", error=error)
+
+
+def _without_store(home: Home, runs: list[RunInfo]) -> Iterator[Finding]:
+    """No store, or an empty file: nothing was lost where nothing was ever imported."""
+    kept = [str(path) for _, path in RawFiles(home.raw).all()]
+    if kept:
+        values: dict[str, object] = {"path": str(home.store), "folder": str(home.raw)}
+        yield Finding("store_lost", True, len(kept), tuple(kept[:MAX_NAMES]), values)
+    if any(run.state is RunState.COMPLETE for run in runs):
+        values = {"path": str(home.store), "folder": str(home.runs)}
+        yield Finding("no_store", False, values=values)
 
 
 def _names(kind: str, broken: bool, names: list[str]) -> Iterator[Finding]:
@@ -100,7 +110,9 @@ def _store(store: Store, home: Home, runs: list[RunInfo]) -> Iterator[Finding]:
     missing = [
         run_id for run_id, run in there.items() if run.state is RunState.COMPLETE and run_id not in kept
     ]
-    yield from _names("run_not_in_store", False, sorted(missing))
+    if missing:
+        told = tuple(sorted(missing)[:MAX_NAMES])
+        yield Finding("run_not_in_store", False, len(missing), told, {"folder": str(home.runs)})
     yield from _names("result_without_run", False, sorted(kept.keys() - there.keys()))
     yield from _names("run_without_evals", False, sorted(each for each, row in kept.items() if not row.evals))
     total, bare = without_evals(store)

@@ -4,6 +4,7 @@ manifest.json         what was asked and what is expected; written before anythi
 allocation.json       where the line runs: launcher, cluster, job id, nodes; written as soon as it is known
 requests.jsonl        one record a request, appended as each ends
 server_metrics.jsonl  the engine's own counters, sampled
+gpu_metrics.csv       power of this host's GPUs as nvidia-smi prints it, where GPUs serve
 evals.json            every sample of every accuracy task
 logs/engine.log       the engine's output up to the end of this point
 logs/steps/NAME.log   the same of every other step of a deployment of several; logs/steps.live while they grow

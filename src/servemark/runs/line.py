@@ -18,6 +18,8 @@ from servemark.results.serialize import signed_json
 from servemark.runs.collect import MetricsSampler, finish, ingest
 from servemark.runs.deploy import LiveEngine, check_deployment, require_fits
 from servemark.runs.folder import ALLOCATION, LIVE_LOG, RunFolder, RunState, list_runs, write_json
+from servemark.runs.gpu_power import NAME as GPU_METRICS
+from servemark.runs.gpu_power import GpuPowerSampler
 from servemark.runs.interrupts import Interrupts
 from servemark.runs.manifest import manifest, new_line_id, run_id, utc_now
 from servemark.runs.measure import PointJob, measure
@@ -166,6 +168,11 @@ def _healthy(line: _Line, engine: LiveEngine) -> tuple[EngineIdentity, TextMaker
     return identity, text
 
 
+def _gpus_here(request: LineRequest) -> int:
+    """GPUs of this host that the deployment takes; on a cluster it runs elsewhere."""
+    return request.choice.deployment.gpus_total if request.cluster is None else 0
+
+
 def _one_point(
     line: _Line, engine: LiveEngine, identity: EngineIdentity, point: Point, text: TextMaker, *, last: bool
 ) -> None:
@@ -174,6 +181,7 @@ def _one_point(
     with (
         RecordWriter(folder.file("requests.jsonl")) as records,
         MetricsSampler(engine, folder.file("server_metrics.jsonl")),
+        GpuPowerSampler(folder.file(GPU_METRICS), _gpus_here(line.request)),
     ):
         job = PointJob(
             request=line.request,

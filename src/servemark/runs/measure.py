@@ -30,13 +30,15 @@ WATCH_S = 0.1
 
 @dataclass(slots=True)
 class Measured:
-    """What one point gave. Clocks: wall and monotonic seconds at both ends, to notice a jump."""
+    """What one point gave. Clocks: wall and monotonic seconds at both ends, to notice a jump; `wall_zero` is the wall
+    clock at the client's zero."""
 
     loop: ReplayOutcome | None = None
     evals: list[TaskOutcome] = field(default_factory=list)
     counters_before: EngineCounters | None = None
     counters_after: EngineCounters | None = None
     phases_s: dict[str, float] = field(default_factory=dict)
+    wall_zero: float = 0.0
     wall_start: float = 0.0
     mono_start: float = 0.0
     wall_end: float = 0.0
@@ -158,6 +160,7 @@ async def _window(
     job.view.phase("replay", job.concurrency)
     out.counters_before = await asyncio.to_thread(job.engine.counters)
     out.wall_start, out.mono_start = job.wall(), time.monotonic()
+    out.wall_zero = out.wall_start - client.now_s()
     plan = LoopPlan(
         workload=job.request.workload,
         concurrency=job.concurrency,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import threading
 import time
@@ -12,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 from servemark.base.canonical import content_hash
 from servemark.base.errors import Layer, ServemarkError
@@ -42,6 +44,8 @@ from servemark.results.serialize import write_result
 from servemark.results.summary_file import summarise_file
 from servemark.runs.collect import hashes, ingest, loop_figures
 from servemark.runs.folder import RunFolder
+from servemark.runs.gpu_power import NAME as GPU_METRICS
+from servemark.runs.gpu_power import GpuPowerSampler, measured_window
 from servemark.runs.host import host_facts, package_versions, versions
 from servemark.runs.manifest import new_line_id, run_id, utc_now
 from servemark.runs.replay_text import SOURCES, ReplayText, replay_text
@@ -55,6 +59,7 @@ from servemark.traces.types import Workload
 SUITE = "replay"
 INTERRUPT = "interrupt"
 SHOWN_STALLS = 5
+_LOOPBACK = re.compile(r"localhost|127(\.[0-9]{1,3}){3}|::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,7 @@ def make_plan(request: ReplayRequest, salt: str, workload: Workload, shard: Shar
 @dataclass(frozen=True, slots=True)
 class Watched:
     """What was noted around the replay: when it began (wall clock, and monotonic seconds), where text lengths come from,
-    the server's own counters on both sides, the last signal."""
+    the server's own counters on both sides, the last signal, the wall clock at the client's zero."""
 
     started_utc: str
     begun: float
@@ -143,6 +148,7 @@ class Watched:
     before: EngineCounters | None
     after: EngineCounters | None
     signal_number: int | None
+    wall_zero: float
 
 
 def run_replay(
@@ -169,9 +175,14 @@ def run_replay(
             begun = time.monotonic()
             before: list[EngineCounters | None] = []
             read = partial(_read_into, before, server)
-            outcome = _replayed(request, workload, text.maker, line_id, folder, stop, tell, read)
+            zero_ns = time.monotonic_ns()
+            wall_zero = time.time() - (time.monotonic_ns() - zero_ns) / 1e9
+            with GpuPowerSampler(folder.file(GPU_METRICS), _gpus_here(request)):
+                outcome = _replayed(request, workload, text.maker, line_id, folder, stop, tell, read, zero_ns)
             after = server.counters() if before and before[0] is not None else None
-            facts = Watched(started, begun, text, before[0] if before else None, after, signals.last)
+            facts = Watched(
+                started, begun, text, before[0] if before else None, after, signals.last, wall_zero
+            )
             folder.release_reserve()
             row, stalls = _row(request, workload, described, identity, manifest, outcome, folder, facts)
         except ServemarkError as error:
@@ -182,6 +193,12 @@ def run_replay(
             folder.fail(bug, utc_now())
             raise
         return ReplayResult(folder.path, row, ingest(home, row, folder.path), stalls)
+
+
+def _gpus_here(request: ReplayRequest) -> int:
+    """GPUs that serve and are this host's: as many as were named, where every server is on the loopback."""
+    here = all(_LOOPBACK.fullmatch(urlsplit(url).hostname or "") for url in request.target.urls)
+    return request.gpus or 0 if here else 0
 
 
 def _told(on_progress: Callable[[ProgressSnapshot], None], stop: StopSignal, now: ProgressSnapshot) -> None:
@@ -224,15 +241,17 @@ def _replayed(  # noqa: PLR0917 - all that one replay needs
     stop: StopSignal,
     on_progress: Callable[[ProgressSnapshot], None] | None,
     at_window: Callable[[], None],
+    zero_ns: int,
 ) -> ReplayOutcome:
-    """`at_window` is called once, between the warm-up and the window; it may take a second."""
+    """`at_window` is called once, between the warm-up and the window; it may take a second. `zero_ns`: the monotonic
+    clock's value from which times count."""
     records = folder.file("requests.jsonl")
     plan = make_plan(request, salt, workload, Shard())
     if request.processes == 1:
 
         async def here() -> ReplayOutcome:
             with RecordWriter(records) as writer:
-                async with Client(request.target) as client:
+                async with Client(request.target, zero_ns=zero_ns) as client:
 
                     async def begin(ready: Ready) -> Go:
                         await asyncio.to_thread(at_window)
@@ -253,7 +272,7 @@ def _replayed(  # noqa: PLR0917 - all that one replay needs
         partial(make_plan, request, salt),
         request.target,
         text,
-        time.monotonic_ns(),
+        zero_ns,
         request.concurrency,
         planned,
         request.profile.idle_caps.system_s if request.arrivals is None else None,
@@ -364,6 +383,7 @@ def _row(  # noqa: PLR0917 - all that a row is made from
             declared=_declared(request),
             observed={
                 "host": host_facts(), "packages": package_versions(),
+                **measured_window(outcome, seen, facts.wall_zero),
                 "text_lengths": facts.text.facts(record for _, record in read_records(records)),
             },
             workload=described,

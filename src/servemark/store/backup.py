@@ -1,7 +1,8 @@
 """The whole store of imports as one JSON-lines file, raw bytes included, and back: the restored store is equal.
 
 Lines: a header; for each imported file its raw bytes in parts, itself, and its rows; an end line with counts, so that a
-truncated backup is told from a whole one. Points keep their verdicts and findings: nothing is mapped or judged again.
+truncated backup is told from a whole one. What a backup says of points is not believed: they are mapped and judged again
+from the raw bytes, whose hashes are checked, and compared with what it says.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import base64
 import io
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
 import msgspec
@@ -19,7 +22,8 @@ from servemark.results.gates.base import Verdict
 from servemark.results.point import Point, point_json
 from servemark.store.database import Store
 from servemark.store.import_types import SourceFile
-from servemark.store.imports import put_rows, put_source, sources, touch
+from servemark.store.imports import drop_points, find_source, sources, touch
+from servemark.store.intake import FileReport, Intake, among_runs, map_kept
 from servemark.store.lines import settle
 from servemark.store.migrate import newest
 from servemark.store.point_codec import Encoder, NotStorable
@@ -32,7 +36,6 @@ VERSION = 1
 PART = 3 * 2**18
 """Raw bytes in one line; a multiple of three, so that parts of base64 join."""
 MAX_LINE = 16 * 2**20
-_CHUNK = 2_000
 
 Opened = Callable[[], BinaryIO]
 
@@ -83,21 +86,35 @@ def _rows(store: Store, sha256: str) -> Iterator[str]:
         yield _line({"row": row})
 
 
-def restore(store: Store, raw: RawFiles, opened: Opened, name: str) -> dict[str, int]:
-    """Take a backup in: raw bytes first, then all files and rows as one transaction; files that are here already stay.
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What came of a backup: files added and files that were here, rows of the added ones; rows that are not what the
+    backup says, `remapped` where mapping or gates have another version now, `altered` where they have not: then the
+    backup was changed, or made by a changed program."""
 
-    Returns counts: `added`, `same` (files), `rows`. Raises ServemarkError (layer results) for a damaged or truncated
-    backup, (layer store) as `Store` does; the store is then as it was.
+    added: int
+    same: int
+    rows: int
+    remapped: int
+    altered: int
+
+
+def restore(store: Store, intake: Intake, opened: Opened, name: str) -> Restored:
+    """Take a backup in: raw bytes first, then all files as one transaction, mapped and judged again; files that are here
+    already stay.
+
+    Raises ServemarkError (layer results) for a damaged or truncated backup, (layer store) as `Store` does; the store is
+    then as it was.
     """
     try:
-        _restore_raw(raw, opened, name)
+        _restore_raw(intake.raw, opened, name)
         with store.writing():
-            touch(store.connection)
-            tally = _restore_rows(store, raw, opened, name)
-            settle(store.connection)
-        return tally
+            reports, tally = _restore_files(store, intake, opened, name)
     except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
         raise _bad(name, str(error)[:200]) from error
+    for report in reports:
+        among_runs(store, intake, report)
+    return tally
 
 
 def _restore_raw(raw: RawFiles, opened: Opened, name: str) -> None:
@@ -150,37 +167,109 @@ class _Parts(io.RawIOBase):
         return count
 
 
-def _restore_rows(store: Store, raw: RawFiles, opened: Opened, name: str) -> dict[str, int]:
-    tally = {"added": 0, "same": 0, "rows": 0}
-    encoder, number, chunk = Encoder(), None, list[Staged]()
+def _restore_files(
+    store: Store, intake: Intake, opened: Opened, name: str
+) -> tuple[list[FileReport], Restored]:
+    db = store.connection
+    alone = store.query("SELECT count(*) FROM import_source") == [(0,)]
+    db.execute(_EXPECTED)
+    db.execute("DELETE FROM temp.expected")
+    files, rows, same = _expected(store, intake.raw, opened, name)
+    reports = []
+    for source in files:
+        report = map_kept(store, intake, source)
+        if report.error is not None:
+            raise report.error
+        reports.append(report)
+    _drop_pruned(db)
+    counts = {True: 0, False: 0}
+    by_sha = {source.sha256: source for source in files}
+    for sha256, differing in _differing(db, alone):
+        now = find_source(store, sha256)
+        was = by_sha[sha256]
+        alike = now is not None and (was.importer, was.mapping_version, was.gates) == (
+            now.importer, now.mapping_version, now.gates,
+        )  # fmt: skip
+        counts[alike] += differing
+    return reports, Restored(len(files), same, rows, counts[False], counts[True])
+
+
+_EXPECTED = """
+    CREATE TEMP TABLE IF NOT EXISTS expected (
+        sha256 TEXT, ordinal INTEGER, content BLOB, verdict TEXT, status TEXT, reason TEXT, reason_values TEXT,
+        PRIMARY KEY (sha256, ordinal)) WITHOUT ROWID
+"""
+
+
+def _expected(store: Store, raw: RawFiles, opened: Opened, name: str) -> tuple[list[SourceFile], int, int]:
+    """Every file that is not here yet, with what the backup says of its rows in `expected`; how many rows that are, and
+    how many files are here. Raises ValueError where its counts or its bytes are not whole."""
+    files: list[SourceFile] = []
+    encoder, taken, rows, same = Encoder(), False, 0, 0
     seen = {"sources": 0, "rows": 0}
+    put = "INSERT INTO temp.expected VALUES (?, ?, ?, ?, ?, ?, ?)"
     with opened() as stream:
         for line in _lines(stream, name):
-            if "source" in line or "end" in line:
-                if number is not None and "raw" not in line:
-                    put_rows(store.connection, number, chunk)
-                    chunk = []
-                if "source" not in line:
-                    if "raw" not in line and line["end"] != seen:
-                        raise ValueError(f"{seen} are here, but its end line says {line['end']}")
-                    continue
+            if "source" in line:
                 seen["sources"] += 1
                 source = msgspec.convert(line["source"], SourceFile)
-                if not raw.has(source.sha256):
-                    raise ValueError(f"the bytes of {source.sha256} are missing")
-                here = store.query("SELECT 1 FROM import_source WHERE sha256 = ?", (source.sha256,))
-                number = None if here else put_source(store.connection, source, None)
-                tally["same" if here else "added"] += 1
+                lost = [
+                    sha for sha in (source.sha256, *(sha for _, sha in source.siblings)) if not raw.has(sha)
+                ]
+                if lost:
+                    raise ValueError(f"the bytes of {lost[0]} are missing")
+                taken = find_source(store, source.sha256) is None
+                same += not taken
+                files += [source] if taken else []
             elif "row" in line:
                 seen["rows"] += 1
-                if number is None:
+                one = _staged(line["row"], encoder)
+                if not taken:
                     continue
-                chunk.append(_staged(line["row"], encoder))
-                tally["rows"] += 1
-                if len(chunk) >= _CHUNK:
-                    put_rows(store.connection, number, chunk)
-                    chunk = []
-    return tally
+                rows += 1
+                said = (one.point.content if one.point else None, str(one.verdict) if one.point else None)
+                store.connection.execute(
+                    put, (files[-1].sha256, one.ordinal, *said, one.status, one.reason, one.values)
+                )
+            elif "end" in line and "raw" not in line and line["end"] != seen:
+                raise ValueError(f"{seen} are here, but its end line says {line['end']}")
+    return files, rows, same
+
+
+_JOINED = """
+    FROM temp.expected e LEFT JOIN import_source s ON s.sha256 = e.sha256
+    LEFT JOIN import_row r ON r.source_id = s.id AND r.ordinal = e.ordinal LEFT JOIN result_point p ON p.id = r.id
+"""
+
+
+def _drop_pruned(db: sqlite3.Connection) -> None:
+    """Superseded attempts that were pruned stay pruned."""
+    ask = f"SELECT p.id {_JOINED} WHERE e.content IS NULL AND e.status = 'superseded' AND p.current = 0"
+    ids = [int(number) for (number,) in db.execute(ask)]
+    touch(db)
+    drop_points(db, ids)
+    settle(db)
+
+
+def _differing(db: sqlite3.Connection, alone: bool) -> list[tuple[str, int]]:
+    """(SHA-256, rows that are not what the backup says). Verdicts are compared where nothing else was in the store, for
+    other files of a run may change them."""
+    ask = f"""
+        SELECT e.sha256, count(*) {_JOINED} WHERE CASE
+            WHEN e.content IS NOT NULL THEN p.content IS NOT e.content OR (? AND p.verdict IS NOT e.verdict)
+            WHEN e.status = 'superseded' THEN r.status IS NOT 'superseded'
+            ELSE r.status IS NOT e.status OR r.reason IS NOT e.reason OR r.reason_values IS NOT e.reason_values END
+        GROUP BY e.sha256
+    """
+    found = {str(sha256): int(count) for sha256, count in db.execute(ask, (alone,))}
+    more = """
+        SELECT s.sha256, count(*) FROM import_source s JOIN import_row r ON r.source_id = s.id
+        WHERE s.sha256 IN (SELECT sha256 FROM temp.expected) AND NOT EXISTS (
+            SELECT 1 FROM temp.expected e WHERE e.sha256 = s.sha256 AND e.ordinal = r.ordinal) GROUP BY s.sha256
+    """
+    for sha256, count in db.execute(more):
+        found[str(sha256)] = found.get(str(sha256), 0) + int(count)
+    return sorted(found.items())
 
 
 def _staged(row: dict[str, Any], encoder: Encoder) -> Staged:

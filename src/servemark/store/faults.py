@@ -28,6 +28,7 @@ _DAMAGE_WORDS = ("malformed", "no such table", "no such column", "has no column"
 
 def fault(path: Path, key: str, **values: object) -> ServemarkError:
     """`store.<key>` about the store at `path`: layer store."""
+    values.setdefault("home", str(path.parent))
     return ServemarkError(f"store.{key}", Layer.STORE, exit_code=1, where=None, path=str(path), **values)
 
 

@@ -19,6 +19,8 @@ from typing import IO, BinaryIO, cast
 
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.base.files import disk_error, make_folder
+from servemark.results.importers.base import HEAD_BYTES, Given
+from servemark.results.importers.own import detect as detect_own
 from servemark.results.serialize import MANIFEST_NAME, RESULT_NAME
 
 MAX_FILE_BYTES = 64 * 2**30
@@ -72,9 +74,22 @@ def find(argument: str, spool: Path, stdin: BinaryIO) -> Iterator[Found | Refuse
     if stat.S_ISDIR(mode):
         yield from _folder(path)
     elif stat.S_ISREG(mode):
-        yield from _file(path)
+        yield from _run_folder(path.parent) if _of_run(path) else _file(path)
     else:
         raise input_error("store.import.not_a_file", path=argument)
+
+
+def _of_run(path: Path) -> bool:
+    """Whether a file is the result of a run folder of ours: then the files that it lists are checked, however it was
+    named. The result.json of another tool may have a manifest.json beside it as well."""
+    if path.name != RESULT_NAME or path.is_symlink() or not (path.parent / MANIFEST_NAME).is_file():
+        return False
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(HEAD_BYTES)
+    except OSError:
+        return False
+    return detect_own(Given(str(path), 0, head, lambda: path.open("rb"))) > 0
 
 
 def _refused(name: str, key: str, **values: object) -> Refused:

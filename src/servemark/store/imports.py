@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from servemark.base.canonical import canonical_json
@@ -18,7 +18,7 @@ from servemark.store.database import Store
 from servemark.store.import_types import Judge, Kept, ReasonCount, RowStatus, SourceFile
 from servemark.store.lines import settle
 from servemark.store.point_codec import Encoded
-from servemark.store.points import PointFilter, load_points
+from servemark.store.points import PointFilter, StoredPoint, load_points
 from servemark.store.staging import MAX_TOGETHER, Staged, Staging, told, uncollected
 
 IMPORT_BUSY_S = 600
@@ -63,22 +63,27 @@ def keep_source(
     within the same transaction. Raises ServemarkError (layer store) as `Store` does.
     """
     with store.writing():
-        db = store.connection
-        db.execute(f"PRAGMA busy_timeout = {IMPORT_BUSY_S * 1000}")
-        held = db.execute("SELECT id FROM import_source WHERE sha256 = ?", (source.sha256,)).fetchone()
-        if held is not None and not again:
-            return Kept("same", *_tally(db, int(held[0])))
-        touch(db)
-        before = _contents(db, int(held[0])) if held is not None else {}
-        number = put_source(db, source, int(held[0]) if held is not None else None)
-        for chunk in staged:
-            put_rows(db, number, chunk)
-        _judge_again(store, staged, judge, number)
-        settle(db)
-        tally = _tally(db, number)
-        if held is None:
-            return Kept("added", *tally)
-        return Kept("again", *tally, changed=_changed(before, _contents(db, number)))
+        store.connection.execute(f"PRAGMA busy_timeout = {IMPORT_BUSY_S * 1000}")
+        return put_file(store, source, staged, judge, again=again)
+
+
+def put_file(store: Store, source: SourceFile, staged: Staging, judge: Judge, *, again: bool = False) -> Kept:
+    """As `keep_source`, within the caller's transaction."""
+    db = store.connection
+    held = db.execute("SELECT id FROM import_source WHERE sha256 = ?", (source.sha256,)).fetchone()
+    if held is not None and not again:
+        return Kept("same", *_tally(db, int(held[0])))
+    touch(db)
+    before = _contents(db, int(held[0])) if held is not None else {}
+    number = put_source(db, source, int(held[0]) if held is not None else None)
+    for chunk in staged:
+        put_rows(db, number, chunk)
+    _judge_again(store, staged, judge, number)
+    settle(db)
+    tally = _tally(db, number)
+    if held is None:
+        return Kept("added", *tally)
+    return Kept("again", *tally, changed=_changed(before, _contents(db, number)))
 
 
 def touch(db: sqlite3.Connection) -> None:
@@ -227,10 +232,35 @@ def _judge_again(store: Store, staged: Staging, judge: Judge, number: int) -> No
             JOIN result_point p ON p.line_id = l.id JOIN import_row r ON r.id = p.id WHERE l.source = ? AND l.run = ?
         """
         count, elsewhere = db.execute(ask, (number, source, run)).fetchone()
-        if (batches > 1 or elsewhere) and count <= MAX_TOGETHER:
-            found = load_points(store, PointFilter(source=source, run=run, superseded=True))
-            with uncollected():
-                write_verdicts(db, [(one.id, one.point()) for one in found], judge)
+        if batches > 1 or elsewhere:
+            for group in _together(store, source, run, count):
+                with uncollected():
+                    write_verdicts(db, [(one.id, one.point()) for one in group], judge)
+
+
+def _together(store: Store, source: str, run: str, count: int) -> Iterator[list[StoredPoint]]:
+    """Points of one run in groups that are judged at once: all, or of a long run whole lines, because what gates see
+    around a point is its line. A line that is longer still is cut between points, never between tries of one."""
+    if count <= MAX_TOGETHER:
+        yield list(load_points(store, PointFilter(source=source, run=run, superseded=True)))
+        return
+    ask = "SELECT line_key FROM result_line WHERE source = ? AND run = ? ORDER BY line_key"
+    group: list[StoredPoint] = []
+    for (line_key,) in store.query(ask, (source, run)):
+        line = list(load_points(store, PointFilter(line_key=str(line_key), superseded=True)))
+        line.sort(key=lambda one: one.point_key)
+        if group and len(group) + len(line) > MAX_TOGETHER:
+            yield group
+            group = []
+        while len(line) > MAX_TOGETHER:
+            end = MAX_TOGETHER
+            while end < len(line) and line[end].point_key == line[end - 1].point_key:
+                end += 1
+            yield line[:end]
+            line = line[end:]
+        group += line
+    if group:
+        yield group
 
 
 def write_verdicts(db: sqlite3.Connection, points: list[tuple[int, Point]], judge: Judge) -> int:

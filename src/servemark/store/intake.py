@@ -12,12 +12,13 @@ from typing import BinaryIO
 
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.results.importers.base import HEAD_BYTES, Given, Importer, surest
+from servemark.results.measured_power import BETWEEN, PowerTold, with_power
 from servemark.results.point import Mapped
 from servemark.results.serialize import check_files, read_result
 from servemark.store.database import Store
 from servemark.store.found_files import Found, damaged
 from servemark.store.import_types import Judge, Kept, ReasonCount, RowStatus, SourceFile
-from servemark.store.imports import find_source, keep_source, sources
+from servemark.store.imports import find_source, keep_source, put_file, sources
 from servemark.store.point_codec import Encoder
 from servemark.store.raw_files import BLOCK, RawFiles
 from servemark.store.staging import Staging
@@ -38,6 +39,8 @@ class Intake:
     gates: str = ""
     hints: Mapping[str, str] = field(default_factory=dict)
     format: str | None = None
+    power: Mapping[str, Found] = field(default_factory=dict)
+    """GPU metrics that the user names for the file, by name; they count as files beside it."""
     encoder: Encoder = field(default_factory=Encoder)
 
 
@@ -51,6 +54,8 @@ class FileReport:
     importer: str
     kept: Kept | None
     error: ServemarkError | None = None
+    power: PowerTold = field(default_factory=PowerTold)
+    """What came of the power samples beside it."""
 
     @property
     def whole(self) -> bool:
@@ -75,6 +80,9 @@ def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
         return FileReport(found.name, "", "", None, error)
     except (OSError, EOFError, zlib.error) as error:
         return FileReport(found.name, "", "", None, damaged(found.name, error))
+    if intake.power:
+        found = replace(found, beside={**found.beside, **intake.power})
+        intake = replace(intake, hints={**intake.hints, "power": BETWEEN.join(intake.power)})
     known = find_source(store, sha256) if store is not None else None
     if store is not None and not intake.raw.has(sha256):  # also where it was here and its bytes were lost
         with found.open() as stream:
@@ -83,17 +91,24 @@ def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
             changed = input_error("store.import.changing", path=found.name)
             return FileReport(found.name, "", "", None, changed)
     if known is not None and known.importer and not _otherwise(intake, known):
-        return FileReport(found.name, sha256, known.importer, _same(store, known, intake))
+        report = FileReport(found.name, sha256, known.importer, _same(store, known, intake))
+        among_runs(store, intake, report)
+        return report
     beside = _Used(found.beside)
     name = found.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     source = SourceFile(sha256, name, size, "", 0, dict(intake.hints))
     opened: Callable[[], BinaryIO] = found.open if store is None else lambda: intake.raw.opened(sha256)
     given = _given(found, opened, intake.hints, beside)
     report = _map(store, intake, source, given, beside, again=known is not None)
-    if store is not None and report.importer == OWN and report.whole:
-        with intake.raw.opened(sha256) as stream:
-            store.ingest(stream.read(), found.name)
+    among_runs(store, intake, report)
     return report
+
+
+def among_runs(store: Store | None, intake: Intake, report: FileReport) -> None:
+    """A row of our own stands among the runs of the store as well; nothing changes where it does already."""
+    if store is not None and report.importer == OWN and report.whole:
+        with intake.raw.opened(report.sha256) as stream:
+            store.ingest(stream.read(), report.name)
 
 
 def map_again(store: Store, intake: Intake) -> Iterator[FileReport]:
@@ -103,21 +118,43 @@ def map_again(store: Store, intake: Intake) -> Iterator[FileReport]:
     """
     for source in sources(store):
         try:
-            intake.raw.open(source.sha256).close()
-            beside = _Used({name: _kept(intake.raw, name, sha) for name, sha in source.siblings})
+            given, beside = _of_kept(intake, source)
         except ServemarkError as error:
             yield FileReport(source.name, source.sha256, source.importer, None, error)
             continue
-        found = Found(source.name, source.bytes, _opener(intake.raw, source.sha256))
-        given = _given(found, found.open, source.hints, beside)
         yield _map(store, intake, replace(source, importer="", mapping_version=0), given, beside, again=True)
 
 
+def map_kept(store: Store, intake: Intake, source: SourceFile) -> FileReport:
+    """Map the kept bytes of a file that is not among the imported ones yet, by the importer that it names where there is
+    such a one, within the caller's transaction. Raises ServemarkError where its bytes are missing or changed."""
+    given, beside = _of_kept(intake, source)
+    known = source.importer if source.importer in {each.id for each in intake.importers} else None
+    return _map(store, replace(intake, format=known), source, given, beside, again=False, keep=put_file)
+
+
+def _of_kept(intake: Intake, source: SourceFile) -> tuple[Given, _Used]:
+    """Kept bytes as they would be given. Raises ServemarkError where they are missing or changed."""
+    intake.raw.open(source.sha256).close()
+    beside = _Used({name: _kept(intake.raw, name, sha) for name, sha in source.siblings})
+    found = Found(source.name, source.bytes, _opener(intake.raw, source.sha256))
+    return _given(found, found.open, source.hints, beside), beside
+
+
 def _map(
-    store: Store | None, intake: Intake, source: SourceFile, given: Given, beside: _Used, *, again: bool
+    store: Store | None,
+    intake: Intake,
+    source: SourceFile,
+    given: Given,
+    beside: _Used,
+    *,
+    again: bool,
+    keep: Callable[..., Kept] = keep_source,
 ) -> FileReport:
     """Recognise, map and keep (or, without a store, only count)."""
     importer, rows = _rows(intake, given)
+    told = PowerTold()
+    rows = with_power(rows, given, told)
     name, version = (importer.id, importer.version) if importer is not None else ("", 0)
     with Staging(intake.raw.folder, intake.judge, intake.encoder) as staged:
         try:
@@ -127,17 +164,17 @@ def _map(
                 raise
             staged.reset([Mapped(0, "invalid", None, None, error.key, dict(error.values))])
         except (OSError, EOFError, zlib.error) as error:
-            told = damaged(source.name, error)
-            staged.reset([Mapped(0, "invalid", None, None, told.key, dict(told.values))])
+            broken = damaged(source.name, error)
+            staged.reset([Mapped(0, "invalid", None, None, broken.key, dict(broken.values))])
         except Exception as error:
             reason: dict[str, object] = {"importer": name, "error": f"{type(error).__name__}: {error}"[:300]}
             staged.reset([Mapped(0, "invalid", None, None, "store.row.importer_failed", reason)])
         if store is None:
-            return FileReport(source.name, source.sha256, name, _counted(staged))
+            return FileReport(source.name, source.sha256, name, _counted(staged), power=told)
         used = tuple((one, _keep(intake.raw, each)) for one, each in beside.used.items())
         whole = replace(source, importer=name, mapping_version=version, siblings=used, gates=intake.gates)
-        kept = keep_source(store, whole, staged, intake.judge, again=again)
-    return FileReport(source.name, source.sha256, name, kept)
+        kept = keep(store, whole, staged, intake.judge, again=again)
+    return FileReport(source.name, source.sha256, name, kept, power=told)
 
 
 def _rows(intake: Intake, given: Given) -> tuple[Importer | None, Iterator[Mapped]]:
@@ -169,7 +206,12 @@ def _careful(importer: Importer) -> Importer:
 def _otherwise(intake: Intake, known: SourceFile) -> bool:
     """Whether the user now says other things of a file that is here."""
     other_format = intake.format is not None and intake.format != known.importer
-    return other_format or (bool(intake.hints) and dict(intake.hints) != known.hints)
+    other_hints = bool(intake.hints) and dict(intake.hints) != known.hints
+    return (
+        other_format
+        or other_hints
+        or any((name, _hash(each)[0]) not in known.siblings for name, each in intake.power.items())
+    )
 
 
 def _same(store: Store | None, known: SourceFile, intake: Intake) -> Kept:
@@ -216,7 +258,7 @@ def _given(
 
 
 class _Used(Mapping[str, Given]):
-    """Files beside one, which remembers those that were asked for: only they are part of what was mapped."""
+    """Files beside one, which remembers those that were opened: only they are part of what was mapped."""
 
     def __init__(self, found: Mapping[str, Found]) -> None:
         self._found = found
@@ -224,8 +266,13 @@ class _Used(Mapping[str, Given]):
 
     def __getitem__(self, name: str) -> Given:
         found = self._found[name]
-        self.used[name] = found
-        return _given(found, found.open, {}, {})
+
+        def opened() -> BinaryIO:
+            self.used[name] = found
+            return found.open()
+
+        given = _given(found, found.open, {}, {})
+        return replace(given, open=opened)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._found)

@@ -64,24 +64,26 @@ def _settle_attempts(db: sqlite3.Connection) -> None:
     for line_id, point_key in db.execute(alone).fetchall():
         tries = db.execute(
             """
-            SELECT id, attempt, content FROM result_point WHERE line_id = ? AND point_key = ?
-            ORDER BY status = 'complete' DESC, attempt DESC, at_utc DESC, content DESC, id
+            SELECT p.id, p.attempt, p.content, r.source_id FROM result_point p JOIN import_row r ON r.id = p.id
+            WHERE p.line_id = ? AND p.point_key = ?
+            ORDER BY p.status = 'complete' DESC, p.attempt DESC, p.at_utc DESC, p.content DESC, p.id
             """,
             (line_id, point_key),
         ).fetchall()
-        winner, attempt, content = tries[0]
+        winner, attempt, content, file = tries[0]
         db.execute("UPDATE result_point SET current = 1 WHERE id = ?", (winner,))
         db.execute(
             "UPDATE import_row SET status = 'mapped', reason = '', reason_values = '{}' WHERE id = ?",
             (winner,),
         )
-        for number, _, other in tries[1:]:
+        for number, _, other, other_file in tries[1:]:
             same = other == content
+            again = "store.row.same_file" if other_file == file else "store.row.same"
             db.execute("UPDATE result_point SET current = 0 WHERE id = ?", (number,))
             db.execute(
                 "UPDATE import_row SET status = 'superseded', reason = ?, reason_values = ? WHERE id = ?",
                 (
-                    "store.row.same" if same else "store.row.later_attempt",
+                    again if same else "store.row.later_attempt",
                     "{}" if same else canonical_json({"attempt": attempt}),
                     number,
                 ),

@@ -32,6 +32,7 @@ class PointFilter:
     scenario: str | None = None
     source: str | None = None
     run: str | None = None
+    line_key: str | None = None
     point_key: str | None = None
     config_key: str | None = None
     file: str | None = None
@@ -141,6 +142,7 @@ _WHERE = {
     "config_key": "c.config_key",
     "source": "l.source",
     "run": "l.run",
+    "line_key": "l.line_key",
     "point_key": "p.point_key",
     "file": "s.sha256",
 }

@@ -22,7 +22,7 @@ from servemark.store.point_codec import Encoded, Encoder, NotStorable
 BATCH = 4_000
 """Rows that are judged together and held in memory as points."""
 MAX_TOGETHER = 20_000
-"""Points of one run that are judged together at most; of a longer run each batch stands alone."""
+"""Points of one run that are held and judged together at most; a longer run is judged by whole lines (`imports`)."""
 IN_MEMORY = 40_000
 """Encoded rows that are held in memory; more go to a file."""
 MAX_REASON_VALUES = 2_000

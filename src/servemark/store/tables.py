@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from servemark.base.errors import Layer, ServemarkError
+from servemark.base.printable import one_line
 from servemark.store.points import StoredPoint
 
 KEYS = (
@@ -32,7 +33,8 @@ KEYS = (
     "file",
     "ordinal",
 )
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Also their full-width forms, which some spreadsheets take alike."""
 
 
 def columns(points: Sequence[StoredPoint]) -> list[str]:
@@ -50,7 +52,8 @@ def rows(points: Iterable[StoredPoint], names: Sequence[str]) -> Iterator[list[o
 
 
 def csv_lines(points: Sequence[StoredPoint]) -> Iterator[str]:
-    """CSV with a header. Text that a spreadsheet would run as a formula begins with an apostrophe."""
+    """CSV with a header, for spreadsheets: text that one would run as a formula begins with an apostrophe, and what steers
+    a terminal or breaks a line is written out (`\\x1b`, `\\n`). JSON and Parquet hold the text as it is."""
     names = columns(points)
     head: list[list[object]] = [list(names)]
     for row in itertools.chain(head, rows(points, names)):
@@ -60,11 +63,15 @@ def csv_lines(points: Sequence[StoredPoint]) -> Iterator[str]:
 
 
 def _cell(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    if not isinstance(value, str):
+        return value
+    return one_line(f"'{value}" if value.lstrip().startswith(_FORMULA) else value)
 
 
 def write_parquet(points: Sequence[StoredPoint], path: Path) -> None:
-    """One Parquet file. Raises ServemarkError (layer install) without pyarrow, (layer home) when the disk refuses."""
+    """One Parquet file; what is absent is null, in text columns too.
+
+    Raises ServemarkError (layer install) without pyarrow, (layer home) when the disk refuses."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - an optional extra
         import pyarrow.parquet as pq  # noqa: PLC0415
@@ -72,7 +79,11 @@ def write_parquet(points: Sequence[StoredPoint], path: Path) -> None:
         raise ServemarkError("store.no_pyarrow", Layer.INSTALL, exit_code=2) from error
     names = columns(points)
     table = {
-        name: [getattr(one, name) if name in KEYS else one.value(name) for one in points] for name in names
+        name: [
+            (None if (key := getattr(one, name)) == "" else key) if name in KEYS else one.value(name)
+            for one in points
+        ]
+        for name in names
     }
     kinds = {"concurrency": pa.int64(), "attempt": pa.int64(), "ordinal": pa.int64()}
     kinds |= {"current": pa.int8(), "latest": pa.int8()}

@@ -48,7 +48,7 @@ def test_amd_headings() -> None:
         (b"timestamp, index, power.draw [mW]\n1, 0, 5\n", "import_power_unit"),
         (b"timestamp, index, power.draw\n1, 0, 5\n", "import_power_unit"),
         (b"timestamp, index, power.draw [W]\nsoon, 0, 5\n1, 0, nan\n1, 0, -4 W\n1\n", "import_no_samples"),
-        (b"timestamp, index, power.draw [W]\n1, 0, 5\n" + b"x" * 200_000, "import_value_too_large"),
+        (b"timestamp, index, power.draw [W]\n1, 0, 5\n" + b"x" * 200_000, "import_long_line"),
     ],
 )
 def test_damage_gives_messages(data: bytes, key: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from servemark.results.gates.registry import judge_all
 from servemark.results.importers.inferencex import detect
 from servemark.results.point import Point, RoleTopology
 
@@ -100,6 +101,10 @@ def test_trap_2_lost_splits_are_recovered() -> None:
     ]
     assert splits == [(4, 32), (4, 32), (4, 24), (4, 24), (32, 16), (48, 24), (4, 16), (24, 48)]
     assert [point.gpus_deployed for _, point in lost] == [p + d for p, d in splits]
+    told = [finding.values for findings, _ in judge_all([point for _, point in lost]) for finding in findings
+            if finding.gate == "split"]  # fmt: skip
+    stated = [(values["stated_prefill"], values["stated_decode"]) for values in told]
+    assert stated == [(n, n) for n in (36, 36, 28, 28, 48, 72, 20, 72)]
     # Row 150: 146.4305 P + 18.4470 (36 - P) = 32.6674 x 36 -> 127.9835 P = 1176.0267 - 664.0927 = 511.9340, P = 4.
     _, point = found[150]
     assert pytest.approx(4, abs=1e-6) == (32.66740863 * 36 - 18.44701834 * 36) / (146.43053093 - 18.44701834)

@@ -13,7 +13,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from servemark.base.printable import printable
+from servemark.base.printable import one_line, printable
 
 LANGUAGES = ("en", "zh")
 _ROOM = re.compile(r"[a-z_]{1,40}\Z")
@@ -70,9 +70,17 @@ def find_text(key: str, lang: str | None = None, /, **values: object) -> str | N
         return None
     if not values:
         return found
-    # Values may come from anywhere; what steers a terminal is written out.
-    safe = {
-        k: printable(v) if isinstance(v, str) else printable(str(v)) if isinstance(v, Path) else v
-        for k, v in values.items()
-    }
-    return found.format(**safe)
+    return found.format(**{name: _safe(name, value) for name, value in values.items()})
+
+
+_NAMES = frozenset({"path", "name", "names", "file", "folder", "home", "log"})
+"""Placeholders for names of files: a name with a line feed must not look like a line of ours."""
+
+
+def _safe(placeholder: str, value: object) -> object:
+    """Values may come from anywhere; what steers a terminal is written out."""
+    if isinstance(value, Path):
+        return one_line(str(value))
+    if not isinstance(value, str):
+        return value
+    return one_line(value) if placeholder in _NAMES else printable(value)

@@ -279,8 +279,15 @@ def split_unknown(point: Point, _context: Context) -> GateFinding:
     return GateFinding("split_unknown", Severity.QUARANTINE, _numbers(point, rates))
 
 
+def _stated(point: Point, name: str) -> int | None:
+    """GPUs of a role as its topology has them, or as the source stated them where the topology does not believe it."""
+    claimed = _claimed(point, name)
+    said = point.declared.get(f"{name}_gpus")
+    return said if claimed is None and isinstance(said, int) and not isinstance(said, bool) else claimed
+
+
 def _numbers(point: Point, rates: _Rates) -> dict[str, object]:
-    prefill, decode = _claimed(point, "prefill"), _claimed(point, "decode")
+    prefill, decode = _stated(point, "prefill"), _stated(point, "decode")
     return {
         "input": short(rates.read),
         "output": short(rates.written),

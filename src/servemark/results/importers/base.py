@@ -12,8 +12,8 @@ HEAD_BYTES = 256 * 1024
 """As much of a file's beginning as a detector may look at."""
 
 HINTS = (
-    "attempt", "dataset", "date", "dram_bytes", "engine", "engine_version", "gpus", "hardware", "image",
-    "isl", "model", "offload", "osl", "precision", "recipe_fingerprint", "run", "scenario",
+    "attempt", "dataset", "date", "dram_bytes", "engine", "engine_version", "gpu_roles", "gpus", "hardware", "image",
+    "isl", "model", "offload", "osl", "precision", "recipe_fingerprint", "run", "scenario", "window",
 )  # fmt: skip
 """What a user may say that a file does not; each importer takes those that it lacks."""
 

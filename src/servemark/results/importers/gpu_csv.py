@@ -25,7 +25,8 @@ MAX_SAMPLES = 5_000_000
 """A day of 576 GPUs at one sample in 10 s; 16 bytes each."""
 MAX_LINE = 64 << 10
 MAX_DEVICES = 4096
-_NVIDIA_POWER = ("power.draw.instant", "power.draw", "power.draw.average")
+_NVIDIA_POWER = ("power.draw.average", "power.draw", "power.draw.instant")
+"""A mean over the last second first: it misses nothing between two samples, and its energy is nearer to NVML's counter."""
 _AMD_POWER = ("socket_power", "power_usage", "average_socket_power", "current_socket_power")
 _HEADING = re.compile(r"([a-zA-Z0-9_.]+)(?: \[([^\]]+)\])?")
 _ABSENT = {"", "n/a", "[n/a]", "[not supported]", "na", "[unknown error]", "[gpu requires reset]"}
@@ -38,17 +39,21 @@ class DeviceSamples:
     device: str
     at_s: array[float] = field(default_factory=lambda: array("d"))
     watts: array[float] = field(default_factory=lambda: array("d"))
+    ordered: bool = False
+    """Whether time only grows; set by who has sorted them."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSamples:
-    """A whole file. `skipped` counts lines without power or time; `zoned` is False when its clock's zone is not said."""
+    """A whole file. `skipped` counts lines without power or time; `zoned` is False when its clock's zone is not said;
+    `index` leads the number of a GPU on its host to its device, where the file states both."""
 
     devices: dict[str, DeviceSamples]
     samples: int
     skipped: int
     zoned: bool
     power_column: str
+    index: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class _Columns:
     device: int
     power: int
     power_name: str
-    vendor: str
+    index: int
 
 
 def _headings(line: list[str], name: str) -> _Columns:
@@ -81,10 +86,11 @@ def _headings(line: list[str], name: str) -> _Columns:
     place, unit = found[power]
     if unit not in (("W",) if nvidia else (None, "W")):
         raise bad_file("import_power_unit", name, column=power, unit=unit or "—")
-    return _Columns(time[0], device[0], place, power, "nvidia" if nvidia else "amd")
+    index = next((found[key] for key in ("index", "gpu", "gpu_id") if key in found), device)
+    return _Columns(time[0], device[0], place, power, index[0])
 
 
-def _moment(text: str) -> tuple[float, bool] | None:
+def moment_of(text: str) -> tuple[float, bool] | None:
     """Seconds, and whether the zone is known. nvidia-smi: local time `2026/11/30 09:22:04.089`; amd-smi: seconds."""
     try:
         seconds = float(text)
@@ -114,7 +120,7 @@ def _lines(given: Given) -> Iterator[list[str]]:
     with given.open() as stream, TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="") as text:
         while line := text.readline(MAX_LINE):
             if len(line) >= MAX_LINE:
-                raise bad_file("import_value_too_large", given.name, limit=0)
+                raise bad_file("import_long_line", given.name, limit=MAX_LINE // 1024)
             if line.strip():
                 yield next(csv.reader([line]), [])
 
@@ -124,14 +130,16 @@ def read_samples(given: Given) -> GpuSamples:
     lines = _lines(given)
     columns = _headings(next(lines, []), given.name)
     devices: dict[str, DeviceSamples] = {}
+    index: dict[str, str] = {}
     skipped, count, zoned = 0, 0, True
     for line in lines:
         try:
             moment, watts, device = (
-                _moment(line[columns.time].strip()),
+                moment_of(line[columns.time].strip()),
                 line[columns.power],
                 line[columns.device].strip(),
             )
+            number = line[columns.index].strip()
         except IndexError:
             skipped += 1
             continue
@@ -145,6 +153,7 @@ def read_samples(given: Given) -> GpuSamples:
             if len(devices) >= MAX_DEVICES:
                 raise bad_file("import_too_many", given.name, limit=MAX_DEVICES)
             one = devices[device] = DeviceSamples(device)
+            index.setdefault(number, device)
         one.at_s.append(moment[0])
         one.watts.append(power)
         count += 1
@@ -152,10 +161,11 @@ def read_samples(given: Given) -> GpuSamples:
             raise bad_file("import_too_many", given.name, limit=MAX_SAMPLES)
     if not count:
         raise bad_file("import_no_samples", given.name, skipped=skipped)
-    return GpuSamples(devices, count, skipped, zoned, columns.power_name)
+    return GpuSamples(devices, count, skipped, zoned, columns.power_name, index)
 
 
-def _detect(given: Given) -> float:
+def detect(given: Given) -> float:
+    """Sure where the headings are a time and a power."""
     head = given.head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("utf-8", "replace").lower()
     named = {match[1] for text in head.split(",") if (match := _HEADING.fullmatch(text.strip()))}
     if "timestamp" not in named:
@@ -173,4 +183,4 @@ def _read(given: Given) -> Iterator[Mapped]:
     yield Mapped(0, "unmapped", None, None, "results.import_companion", values)
 
 
-IMPORTER = Importer("gpu-csv", VERSION, "GPU metrics CSV", _detect, _read)
+IMPORTER = Importer("gpu-csv", VERSION, "GPU metrics CSV", detect, _read)

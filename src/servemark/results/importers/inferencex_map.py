@@ -22,7 +22,7 @@ from servemark.results.importers.inferencex_rows import (
 from servemark.results.point import Eval, Figure, Memory, Point, PointIdentity, Requests, RoleTopology
 
 ID = "inferencex"
-VERSION = 1
+VERSION = 2
 GIGABYTE = 10**9
 
 

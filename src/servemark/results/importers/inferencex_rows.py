@@ -254,9 +254,12 @@ def _configuration(stated: Stated, names: Names, scenario: Scenario) -> Config:
     else:
         topology = (RoleTopology("aggregated", None, None, p_tp, pp, None, p_ep, dcp, pcp, dpa),)
         gpus = own if own is not None else p_gpus
+    declared = _declared(stated)
+    if lost:
+        declared |= {"prefill_gpus": p_gpus, "decode_gpus": d_gpus}
     return Config(
         names, scenario, topology, _offload(stated), _word(stated.image), _word(stated.fingerprint), _extra(names),
-        _declared(stated), disaggregated, p_tp, p_ep, p_gpus, d_gpus, lost, gpus, own is not None,
+        declared, disaggregated, p_tp, p_ep, p_gpus, d_gpus, lost, gpus, own is not None,
         ("flagged disaggregated, but this framework starts one server: taken as one pool",) if one_pool else (),
     )  # fmt: skip
 

@@ -35,7 +35,7 @@ STATISTICS = {
     "mean": "mean", "avg": "mean", "median": "p50", "std": "std", "stddev": "std", "std_dev": "std", "min": "min",
     "max": "max", "count": "n", "n": "n", "p50": "p50", "p75": "p75", "p90": "p90", "p95": "p95", "p99": "p99",
 }  # fmt: skip
-"""A tool's name of a statistic -> ours. Percentiles that no address names (p1, p99.9) stay in the raw row."""
+"""A tool's name of a statistic -> ours. Percentiles that are not mapped (p1, p99.9) stay in the raw row."""
 FAMILIES = ("fp4", "mxfp4", "fp8", "int4", "int8", "bf16", "fp16", "fp32")
 
 

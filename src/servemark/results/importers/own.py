@@ -127,7 +127,7 @@ def _addresses() -> tuple[tuple[str, Address], ...]:
     return tuple(
         (text, address)
         for text, address in every
-        if address.metric.inverse_of is None and address.metric.kind is not Kind.TASK
+        if address.metric.inverse_of is None and address.metric.kind not in {Kind.TASK, Kind.TELEMETRY}
     )
 
 
