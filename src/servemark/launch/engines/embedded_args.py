@@ -28,6 +28,20 @@ _FLASH_ATTN = {
     "on": "LLAMA_FLASH_ATTN_TYPE_ENABLED",
     "off": "LLAMA_FLASH_ATTN_TYPE_DISABLED",
 }
+_SPEC_TYPES = {
+    "none": "COMMON_SPECULATIVE_TYPE_NONE",
+    "draft-simple": "COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE",
+    "draft-eagle3": "COMMON_SPECULATIVE_TYPE_DRAFT_EAGLE3",
+    "draft-mtp": "COMMON_SPECULATIVE_TYPE_DRAFT_MTP",
+    "draft-dspark": "COMMON_SPECULATIVE_TYPE_DRAFT_DSPARK",
+    "ngram-simple": "COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE",
+    "ngram-map-k": "COMMON_SPECULATIVE_TYPE_NGRAM_MAP_K",
+    "ngram-map-k4v": "COMMON_SPECULATIVE_TYPE_NGRAM_MAP_K4V",
+    "ngram-mod": "COMMON_SPECULATIVE_TYPE_NGRAM_MOD",
+    "ngram-cache": "COMMON_SPECULATIVE_TYPE_NGRAM_CACHE",
+}
+"""Where speculation is asked for, the type must be: with a draft model alone the server drafts nothing and says so
+nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +50,7 @@ class Arg:
     takes."""
 
     target: str
-    kind: Literal["int", "float", "bool", "enum", "folder"]
+    kind: Literal["int", "float", "bool", "enum", "enums", "folder", "model"]
     least: float = 0
     most: float = 2**31 - 1
     enum: str = ""
@@ -49,8 +63,12 @@ class Arg:
             return "true | false"
         if self.kind == "enum":
             return " | ".join(self.members or ())
+        if self.kind == "enums":
+            return "[" + " | ".join(self.members or ()) + ", ...]"
         if self.kind == "folder":
             return "relative/path"
+        if self.kind == "model":
+            return "embedded:NAME | FILE.gguf"
         most = "" if self.most == 2**31 - 1 else f"{self.most:g}"
         return f"{self.kind} {self.least:g}..{most}"
 
@@ -64,8 +82,16 @@ class Arg:
             word = {True: "on", False: "off"}.get(value) if isinstance(value, bool) else value
             if isinstance(word, str) and self.members and word in self.members:
                 return {"enum": self.enum, "member": self.members[word]}
+        elif self.kind == "enums":
+            words = value if isinstance(value, list) else str(value).split(",")
+            members = self.members or {}
+            if words and all(isinstance(word, str) and word.strip() in members for word in words):
+                return {"enum": self.enum, "members": [members[str(word).strip()] for word in words]}
         elif self.kind == "folder":
             if isinstance(value, str) and _stays_inside(value):
+                return value
+        elif self.kind == "model":
+            if isinstance(value, str) and value and "\0" not in value:
                 return value
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             whole = isinstance(value, int) or self.kind == "float"
@@ -80,6 +106,9 @@ def _stays_inside(value: str) -> bool:
 
 
 _KV = "ggml_type"
+DRAFT_MODEL = "speculative.draft.mparams.path"
+SYNTH_LENGTH = "speculative.synth_len"
+"""The acceptance length that the server forces, whatever the drafts are."""
 ARGS: dict[str, Arg] = {
     "ctx-size": Arg("n_ctx", "int", most=1 << 24),
     "parallel": Arg("n_parallel", "int", 1, 256),
@@ -113,6 +142,15 @@ ARGS: dict[str, Arg] = {
     "top-p": Arg("sampling.top_p", "float", 0, 1),
     "min-p": Arg("sampling.min_p", "float", 0, 1),
     "repeat-penalty": Arg("sampling.penalty_repeat", "float", 0, 100),
+    "spec-type": Arg("speculative.types", "enums", enum="common_speculative_type", members=_SPEC_TYPES),
+    "spec-draft-model": Arg(DRAFT_MODEL, "model"),
+    "spec-draft-n-max": Arg("speculative.draft.n_max", "int", 1, 128),
+    "spec-draft-n-min": Arg("speculative.draft.n_min", "int", 0, 128),
+    "spec-draft-p-min": Arg("speculative.draft.p_min", "float", 0, 1),
+    "spec-ngram-simple-size-n": Arg("speculative.ngram_simple.size_n", "int", 1, 1024),
+    "spec-ngram-simple-size-m": Arg("speculative.ngram_simple.size_m", "int", 1, 1024),
+    "spec-ngram-simple-min-hits": Arg("speculative.ngram_simple.min_hits", "int", 1, 1024),
+    "spec-synth-len": Arg(SYNTH_LENGTH, "float", 1, 129),
 }
 RESERVED = frozenset(
     {"host", "port", "model", "alias", "metrics", "slots", "props", "offline", "ui", "api-key"}
