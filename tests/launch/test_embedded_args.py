@@ -117,7 +117,13 @@ def test_speculation_in_llama_servers_words() -> None:
         "speculative.draft.n_max": 3,
     }
     assert parse_args({"spec-synth-len": 2.5}) == {"speculative.synth_len": 2.5}
-    for wrong in ({"spec-type": "medusa"}, {"spec-type": []}, {"spec-synth-len": 0.5}, {"spec-draft-model": 3}):
+    bad: list[dict[str, object]] = [
+        {"spec-type": "medusa"},
+        {"spec-type": []},
+        {"spec-synth-len": 0.5},
+        {"spec-draft-model": 3},
+    ]
+    for wrong in bad:
         with pytest.raises(ServemarkError) as caught:
             parse_args(wrong)
         assert caught.value.key == "launch.arg_value"

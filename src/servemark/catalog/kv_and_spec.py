@@ -135,7 +135,9 @@ def speculative_of(flags: dict[str, Argument]) -> Speculative | None:
 def _llamacpp_speculative(flags: dict[str, Argument]) -> Speculative | None:
     """`spec-type`, or a draft model without it: asked for all the same, though the server drafts nothing then."""
     kind, model = flags.get("spec-type"), flags.get("spec-draft-model")
-    kinds = kind.value if kind is not None and isinstance(kind.value, list) else [kind.value if kind else None]
+    kinds = (
+        kind.value if kind is not None and isinstance(kind.value, list) else [kind.value if kind else None]
+    )
     named = [str(one) for one in kinds if one not in (None, "none")]
     argument = model if not named else kind
     if argument is None:

@@ -99,7 +99,7 @@ def stated_lengths(view: EntryView) -> list[StatedLength]:
 
 
 def recipe_lengths(recipe: Deployment, role: RoleSpec) -> list[StatedLength | None]:
-    """Those that a recipe forces itself: two environment variables and an argument's field."""
+    """Those that a recipe forces itself: two environment variables, an argument's field and llama.cpp's argument."""
     found: list[StatedLength | None] = []
     env = env_of(recipe, role)
     for name, more in (("SGLANG_SIMULATE_ACC_LEN", 0.0), ("TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS", 1.0)):
@@ -111,6 +111,9 @@ def recipe_lengths(recipe: Deployment, role: RoleSpec) -> list[StatedLength | No
         found.append(
             _stated(str(length), "synthetic_acceptance_length", flag_at(role, "speculative-config"), role)
         )
+    if role.flag("spec-synth-len") is not None:
+        name = "spec-synth-len"
+        found.append(_stated(str(role.flag(name)), name, flag_at(role, name), role))
     return found
 
 

@@ -1,10 +1,10 @@
 """The embedded engine's process: llama.cpp's own HTTP server in this interpreter, run as a script.
 
 `python -P embedded_child.py CONFIG`, CONFIG a JSON object: `set` maps dotted parameters to values (a member
-of an enumeration is `{"enum": name, "member": name}`, a list of them has `members`, a set of texts is `{"texts": [...]}`), `make_folder` is
-a folder to make first, or null. It imports xllamacpp and the standard library only. SIGTERM and SIGINT keep
-the kernel's default action, so that they end it at once, whatever it computes. When its stdin is a pipe and
-reaches its end, whoever started it is gone and it ends too.
+of an enumeration is `{"enum": name, "member": name}`, a list of them has `members`, a set of texts is
+`{"texts": [...]}`), `make_folder` is a folder to make first, or null. It imports xllamacpp and the standard
+library only. SIGTERM and SIGINT keep the kernel's default action, so that they end it at once, whatever it
+computes. When its stdin is a pipe and reaches its end, whoever started it is gone and it ends too.
 """
 
 from __future__ import annotations

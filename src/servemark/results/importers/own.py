@@ -44,7 +44,7 @@ from servemark.results.serialize import (
 )
 
 ID = "servemark"
-VERSION = 1
+VERSION = 2
 
 _KEYS = re.compile(rb'"(row_sha256|run_id|point_id|distributions|schema)"\s*:')
 _USED = frozenset(
@@ -101,7 +101,7 @@ def point_of(
         evals=evals,
         expected=dict(expected or {}),
         declared=dict(row.declared),
-        observed=dict(row.observed),
+        observed={**row.observed, **_acceptance(values, row)},
         client={
             "limited": row.client.limited,
             "loop_lag_p99_s": row.client.loop_lag_p99_s,
@@ -172,13 +172,35 @@ def _identity(row: ResultRow) -> PointIdentity:
         engine_version=_first(seen.get("version")),
         image=_first(said.get("image")),
         precision=Precision(precision, PRECISIONS.get((precision or "").lower())),
-        speculation=None if method in {None, "none"} else Speculation(str(method)),
+        speculation=_speculation(row, None if method in {None, "none"} else method),
         topology=_topology(said.get("topology")),
         offload=None if tier in {None, "none"} else Offload(str(tier)),
         recipe_fingerprint=_first(said.get("deployment")),
         router=_first(said.get("router")),
         extra=_extra(said),
     )
+
+
+def _speculation(row: ResultRow, method: str | None) -> Speculation | None:
+    """As the row's declaration has it; rows from before it was kept name the master's method alone."""
+    said = row.declared.get("speculation")
+    asked: Mapping[str, object] = said if isinstance(said, dict) else {}
+    method = _first(method, asked.get("method"))
+    if method is None:
+        return None
+    return Speculation(method, _count(asked.get("draft_tokens")), _first(asked.get("acceptance")))
+
+
+def _acceptance(values: Mapping[str, Any], row: ResultRow) -> dict[str, object]:
+    """The acceptance length that gates compare with the declared one, and what the row's evals ran with."""
+    found: dict[str, object] = {}
+    length = read_figure(values, "acceptance_length").value
+    if length is not None:
+        found["acceptance_length"] = length
+    said = row.declared.get("speculation")
+    if row.evals and isinstance(said, dict):
+        found["eval_acceptance"] = said.get("acceptance")
+    return found
 
 
 def _extra(said: Mapping[str, object]) -> dict[str, object]:
