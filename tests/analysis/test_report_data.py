@@ -18,7 +18,9 @@ from servemark.analysis.report_data import build_report_data
 from servemark.analysis.report_types import ReportData
 from servemark.base.messages import LANGUAGES, catalogue
 from servemark.evals.io import read_evals, write_evals
-from servemark.evals.runner import EvalSample, TaskOutcome, score_samples
+from servemark.evals.runner import TaskOutcome
+from servemark.evals.samples import SampleRecord, write_samples
+from servemark.evals.statistics import score_of, statistics_of
 from servemark.metrics.derive import value_of
 from servemark.results.serialize import SHA_KEY, row_sha256, row_to_json
 
@@ -241,7 +243,7 @@ def test_hostile_values_pass_through_as_values(tmp_path: Path) -> None:
 
 def test_samples_are_mixed_and_in_order() -> None:
     """Ten right and two wrong, limit six: both wrong ones, four right ones, in the task's order."""
-    bare = EvalSample("", "k", "p", "e", None, None, True, "ok", None, None, None, None, None, None)
+    bare = SampleRecord("", "k", "p", "e", None, None, True, "ok", None, None, None, None, None, None)
     samples = [replace(bare, item=str(i), correct=i not in (3, 8)) for i in range(12)]
     found = mixed(samples, 6)
     assert [int(sample.item) for sample in found] == sorted(int(sample.item) for sample in found)
@@ -272,14 +274,15 @@ def test_nothing_answered_is_no_score(tmp_path: Path, lang: str, said: str) -> N
         replace(sample, reply=None, extracted=None, correct=False, outcome="error")
         for sample in read_evals(folder / "evals.json")[0].samples
     )
-    score = score_samples("word-sort", "1", len(samples), samples, 1.0)
-    write_evals(
-        folder / "evals.json", [TaskOutcome(score, samples, (), "complete", missing=0, failed=100, retried=0)]
-    )
+    found = statistics_of(len(samples), samples)
+    score = score_of("word-sort", "1", found, 1.0, None)
+    write_samples(folder / "samples.jsonl", samples)
+    write_evals(folder / "evals.json", [TaskOutcome(score, found, samples, (), "complete")])
     plain = json.loads((folder / "result.json").read_text())
     plain["evals"] = [asdict(score)]
-    data = (folder / "evals.json").read_bytes()
-    plain["files"]["evals.json"] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    for name in ("evals.json", "samples.jsonl"):
+        data = (folder / name).read_bytes()
+        plain["files"][name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
     plain[SHA_KEY] = row_sha256(plain)
     (folder / "result.json").write_text(json.dumps(plain))
     (point,) = build_report_data([folder], lang).points

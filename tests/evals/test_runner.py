@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from servemark.base.errors import Layer, ServemarkError
-from servemark.evals.runner import EvalSample, TaskOutcome, run_task, score_samples
+from servemark.evals.runner import TaskOutcome, run_task
+from servemark.evals.samples import SampleRecord
+from servemark.evals.statistics import statistics_of
 from servemark.evals.tasks import EvalItem, EvalPrompt, EvalTask
 from servemark.replay.record import Outcome, RequestRecord
 
@@ -63,7 +65,7 @@ def test_all_right() -> None:
     assert (outcome.ended, outcome.missing, outcome.failed, outcome.retried) == ("complete", 0, 0, 0)
     assert [s.item for s in outcome.samples] == [f"i{k}" for k in range(10)]
     first = outcome.samples[0]
-    assert first == EvalSample(
+    assert first == SampleRecord(
         item="i0",
         kind="kind",
         prompt="q0",
@@ -241,7 +243,7 @@ def test_stop_cancels_what_is_in_flight() -> None:
                 raise
             raise AssertionError
 
-        def on_item(sample: EvalSample, done: int, total: int) -> None:
+        def on_item(sample: SampleRecord, done: int, total: int) -> None:
             seen.append((sample.item, done, total))
 
         return await run_task(task(50), send, 2, on_item, stop)
@@ -272,7 +274,7 @@ def test_concurrency_is_kept() -> None:
 def test_a_bug_is_not_a_result() -> None:
     """What is no failure of a server (here: a fault in the caller's own callback) comes out as it is."""
 
-    def on_item(sample: EvalSample, done: int, total: int) -> None:
+    def on_item(sample: SampleRecord, done: int, total: int) -> None:
         raise KeyError("bug")
 
     with pytest.raises(KeyError, match="bug"):
@@ -299,6 +301,6 @@ def test_cancelling_the_call_ends_everything() -> None:
     assert asyncio.run(main()) == 1  # only main itself is left
 
 
-def test_more_samples_than_items_is_a_bug() -> None:
-    with pytest.raises(ValueError, match="0 samples of 0 items"):
-        score_samples("t", "1", 0, (), 0.0)
+def test_a_task_of_nothing_has_no_statistics() -> None:
+    with pytest.raises(ValueError, match="needs items"):
+        statistics_of(0, ())

@@ -17,7 +17,9 @@ from pathlib import Path
 
 from servemark.base.canonical import content_hash
 from servemark.evals.io import write_evals
-from servemark.evals.runner import EvalSample, TaskOutcome, score_samples
+from servemark.evals.runner import TaskOutcome
+from servemark.evals.samples import SampleRecord, write_samples
+from servemark.evals.statistics import score_of, statistics_of
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.replay.record import RequestRecord
 from servemark.results.build import LoopFigures, RowInputs, build_row
@@ -125,7 +127,7 @@ def make_evals(rng: random.Random, share: float) -> TaskOutcome:
         answered = number not in (41, 77)
         reply = (expected if rng.random() < share else " ".join(words[::-1])) if answered else None
         samples.append(
-            EvalSample(
+            SampleRecord(
                 item=f"{TASK}-{number:03d}",
                 kind="sort",
                 prompt=f"Sort these words: {' '.join(words)}\n<answer only>",
@@ -140,10 +142,13 @@ def make_evals(rng: random.Random, share: float) -> TaskOutcome:
                 input_tokens=30 if answered else None,
                 output_tokens=6 if answered else None,
                 cached_tokens=0 if answered else None,
+                task=TASK,
+                version=TASK_VERSION,
             )
         )
-    score = score_samples(TASK, TASK_VERSION, TASK_ITEMS, tuple(samples), 12.5)
-    return TaskOutcome(score, tuple(samples), (), "complete", missing=0, failed=2, retried=0)
+    found = statistics_of(TASK_ITEMS, samples)
+    score = score_of(TASK, TASK_VERSION, found, 12.5, None)
+    return TaskOutcome(score, found, tuple(samples), (), "complete")
 
 
 def _hashed(data: bytes) -> dict[str, object]:
@@ -199,6 +204,7 @@ def make_point(
     target.mkdir(parents=True)
     records = make_records(concurrency, sessions, turns, rng)
     outcome = make_evals(rng, 0.62)
+    write_samples(target / "samples.jsonl", outcome.samples)
     write_evals(target / "evals.json", [outcome])
     point_id, series_id = content_hash(["point", concurrency], 16), content_hash(["series", concurrency], 16)
     manifest = {
@@ -223,6 +229,7 @@ def make_point(
             target, "requests.jsonl", b"".join(_line_of(asdict(record)) for record in records)
         ),
         "evals.json": _hashed((target / "evals.json").read_bytes()),
+        "samples.jsonl": _hashed((target / "samples.jsonl").read_bytes()),
     }
     ok = [r for r in records if r.phase == "measured" and r.outcome == "ok"]
     prompt, cached = sum(r.input_tokens or 0 for r in ok), sum(r.cached_tokens or 0 for r in ok)

@@ -10,7 +10,8 @@ from servemark.analysis.report_types import CachePanel, EvalPanel, Phase, Proven
 from servemark.base.canonical import canonical_json
 from servemark.base.messages import find_text, text
 from servemark.catalog.phase_budgets import PHASES
-from servemark.evals.runner import EvalSample, TaskOutcome
+from servemark.evals.runner import TaskOutcome
+from servemark.evals.samples import SampleRecord
 from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.derive import Row, read
 from servemark.metrics.registry import METRICS, Unit
@@ -80,13 +81,14 @@ def eval_panels(
     scores: Sequence[EvalScore], tasks: Sequence[TaskOutcome], samples: int, lang: str | None
 ) -> tuple[EvalPanel, ...]:
     """One panel for each task that the row scored, with samples where evals.json holds them."""
-    kept = {(task.score.task, task.score.version): task.samples for task in tasks}
+    kept = {(task.score.task, task.score.version, task.score.concurrency): task for task in tasks}
     return tuple(
-        _eval_panel(score, kept.get((score.task, score.version), ()), samples, lang) for score in scores
+        _eval_panel(score, kept.get((score.task, score.version, score.concurrency)), samples, lang)
+        for score in scores
     )
 
 
-def _eval_panel(score: EvalScore, kept: Sequence[EvalSample], samples: int, lang: str | None) -> EvalPanel:
+def _eval_panel(score: EvalScore, kept: TaskOutcome | None, samples: int, lang: str | None) -> EvalPanel:
     absent = None if score.answered else text("metrics.absent.no_answer", lang)
     said = text(
         "analysis.eval.score",
@@ -108,13 +110,13 @@ def _eval_panel(score: EvalScore, kept: Sequence[EvalSample], samples: int, lang
         truncated=score.truncated,
         duration_s=score.duration_s,
         text=said if absent is None else text("analysis.eval.absent", lang, reason=absent, n=score.n),
-        samples=tuple(_sample(each) for each in mixed(kept, samples)),
-        samples_total=len(kept),
+        samples=tuple(_sample(each) for each in mixed(kept.samples if kept else (), samples)),
+        samples_total=kept.sampled if kept else 0,
         absent_because=absent,
     )
 
 
-def mixed(samples: Sequence[EvalSample], limit: int) -> list[EvalSample]:
+def mixed(samples: Sequence[SampleRecord], limit: int) -> list[SampleRecord]:
     """Up to `limit` samples spread evenly over the task, half of them wrong as far as there are any, in
     order."""
     if limit <= 0:
@@ -134,7 +136,7 @@ def _cut(value: str | None) -> str | None:
     return value if value is None or len(value) <= MAX_SAMPLE_CHARS else value[:MAX_SAMPLE_CHARS] + " …"
 
 
-def _sample(sample: EvalSample) -> Sample:
+def _sample(sample: SampleRecord) -> Sample:
     return Sample(
         id=sample.item,
         prompt=_cut(sample.prompt) or "",

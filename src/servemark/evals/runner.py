@@ -6,13 +6,14 @@ How many items there are is known before the first is sent; whatever happens, ev
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from servemark.base.errors import ServemarkError
+from servemark.evals.samples import MAX_REPLY_CHARS, SampleRecord
+from servemark.evals.statistics import Tally, TaskStatistics, score_of
 from servemark.evals.tasks import ChatMessage, EvalItem, EvalPrompt, EvalTask
 from servemark.metrics.accuracy import EvalScore
 from servemark.replay.record import Outcome, RequestRecord
@@ -28,79 +29,46 @@ item."""
 DEAD_AFTER = 4
 """The task ends early when this many items in a row, and no fewer than are in flight, got no reply at all."""
 ITEM_TIMEOUT_S = 60.0
-MAX_REPLY_CHARS = 10_000
-"""More of a reply is neither judged nor kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class EvalSample:
-    """What became of one item. `failures` names the failed attempts before the last one; `outcome` is the
-    last attempt's. Absent is None: a reply that never came, a latency that was not seen."""
-
-    item: str
-    kind: str
-    prompt: str
-    expected: str
-    reply: str | None
-    extracted: str | None
-    correct: bool
-    outcome: Outcome
-    error_kind: str | None
-    finish_reason: str | None
-    latency_s: float | None
-    input_tokens: int | None
-    output_tokens: int | None
-    cached_tokens: int | None
-    failures: tuple[str, ...] = ()
-
-    @property
-    def truncated(self) -> bool:
-        """The token limit cut the reply off."""
-        return self.finish_reason == "length"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """A task's score and every sample, in the order of the task's items. `missing` items have no sample: they
-    were never answered because the task ended early; they count as wrong and as unanswered."""
+    """A task's score, its statistics, and samples for showing: all of them, in the order of the task's items, unless
+    they were only streamed (`run_task`) or are too many (`evals.io.read_evals`). Items without a sample are missing:
+    they were never answered because the task ended early; they count as wrong and as unanswered."""
 
     score: EvalScore
-    samples: tuple[EvalSample, ...]
+    statistics: TaskStatistics
+    samples: tuple[SampleRecord, ...]
     preamble: tuple[ChatMessage, ...]
     ended: Ended
-    missing: int
-    failed: int
-    retried: int
 
+    @property
+    def missing(self) -> int:
+        """Items without a sample."""
+        return self.statistics.missing
 
-def score_samples(
-    task: str, version: str, expected_n: int, samples: tuple[EvalSample, ...], duration_s: float
-) -> EvalScore:
-    """score = correct / expected_n, stderr = sqrt(p (1 - p) / n) (binomial). Items without a sample are wrong
-    and unanswered, so `n` is always `expected_n`. Raises ValueError for a task of no items."""
-    if expected_n < 1 or len(samples) > expected_n:
-        raise ValueError(f"{len(samples)} samples of {expected_n} items")
-    correct = sum(s.correct for s in samples)
-    share = correct / expected_n
-    return EvalScore(
-        task=task,
-        version=version,
-        n=expected_n,
-        expected_n=expected_n,
-        correct=correct,
-        score=share,
-        stderr=math.sqrt(share * (1 - share) / expected_n),
-        unanswered=expected_n - sum(s.extracted is not None for s in samples),
-        truncated=sum(s.truncated for s in samples),
-        duration_s=duration_s,
-    )
+    @property
+    def sampled(self) -> int:
+        """Items with a sample, which the samples file holds."""
+        return self.statistics.expected_n - self.statistics.missing
+
+    @property
+    def failed(self) -> int:
+        """Items whose last request ended without a reply."""
+        return self.statistics.failed
+
+    @property
+    def retried(self) -> int:
+        """Items that were asked more than once."""
+        return self.statistics.retried
 
 
 async def run_task(
     task: EvalTask,
     send: Send,
     concurrency: int,
-    on_item: Callable[[EvalSample, int, int], None] | None = None,
+    on_item: Callable[[SampleRecord, int, int], None] | None = None,
     stop: asyncio.Event | None = None,
     *,
     item_timeout_s: float = ITEM_TIMEOUT_S,
@@ -114,7 +82,7 @@ async def run_task(
     """
     if concurrency < 1 or not task.items:
         raise ValueError("a task needs items and a concurrency of at least 1")
-    run = _Run(task, send, on_item, item_timeout_s, max(DEAD_AFTER, concurrency))
+    run = _Run(task, send, on_item, item_timeout_s, concurrency)
     began = time.monotonic()
     workers = [asyncio.create_task(run.work()) for _ in range(min(concurrency, len(task.items)))]
     finished = asyncio.create_task(_all_of(workers))
@@ -146,39 +114,42 @@ class _Run:
         self,
         task: EvalTask,
         send: Send,
-        on_item: Callable[[EvalSample, int, int], None] | None,
+        on_item: Callable[[SampleRecord, int, int], None] | None,
         item_timeout_s: float,
-        dead_after: int,
+        concurrency: int,
     ) -> None:
         self.task = task
         self.send = send
         self.on_item = on_item
         self.item_timeout_s = item_timeout_s
-        self.dead_after = dead_after
+        self.dead_after = max(DEAD_AFTER, concurrency)
         self.dead = asyncio.Event()
         self.queue = iter(task.items)
-        self.done: dict[str, EvalSample] = {}
+        self.concurrency = concurrency
+        self.tally = Tally(len(task.items))
+        self.done: dict[str, SampleRecord] = {}
         self.failed_in_a_row = 0
 
     async def work(self) -> None:
         """Take items until none is left or the server is dead."""
         for item in self.queue:
             sample = await self._ask(item)
+            self.tally.add(sample)
             self.done[item.id] = sample
             if self.on_item is not None:
-                self.on_item(sample, len(self.done), len(self.task.items))
+                self.on_item(sample, self.tally.seen, len(self.task.items))
             self.failed_in_a_row = 0 if sample.outcome == "ok" else self.failed_in_a_row + 1
             if self.failed_in_a_row >= self.dead_after:
                 self.dead.set()
                 return
 
-    async def _ask(self, item: EvalItem) -> EvalSample:
+    async def _ask(self, item: EvalItem) -> SampleRecord:
         failures: tuple[str, ...] = ()
         record = await self._attempt(self.task.prompt(item))
         if record.outcome in ("error", "incomplete"):
             failures = (record.error_kind or record.outcome,)
             record = await self._attempt(self.task.prompt(item, 1))
-        return judged(self.task, item, record, failures)
+        return judged(self.task, item, record, failures, self.concurrency)
 
     async def _attempt(self, prompt: EvalPrompt) -> RequestRecord:
         """One request. The time limit is this room's own, for senders that have none."""
@@ -199,23 +170,24 @@ class _Run:
 
     def outcome(self, duration_s: float) -> TaskOutcome:
         """The figures of what was done so far; items without a sample are missing."""
-        samples = tuple(self.done[item.id] for item in self.task.items if item.id in self.done)
-        missing = len(self.task.items) - len(samples)
-        ended: Ended = "dead" if self.dead.is_set() else "stopped" if missing else "complete"
+        found = self.tally.statistics()
+        ended: Ended = "dead" if self.dead.is_set() else "stopped" if found.missing else "complete"
         return TaskOutcome(
-            score=score_samples(self.task.id, self.task.version, len(self.task.items), samples, duration_s),
-            samples=samples,
+            score=score_of(self.task.id, self.task.version, found, duration_s, self.concurrency),
+            statistics=found,
+            samples=tuple(self.done[item.id] for item in self.task.items if item.id in self.done),
             preamble=self.task.preamble,
             ended=ended,
-            missing=missing,
-            failed=sum(s.outcome != "ok" for s in samples),
-            retried=sum(bool(s.failures) for s in samples),
         )
 
 
 def judged(
-    task: EvalTask, item: EvalItem, record: RequestRecord, failures: tuple[str, ...] = ()
-) -> EvalSample:
+    task: EvalTask,
+    item: EvalItem,
+    record: RequestRecord,
+    failures: tuple[str, ...] = (),
+    concurrency: int | None = None,
+) -> SampleRecord:
     """The sample of one item and the record of its last request. A reply counts only when it ended as it
     should: half an answer that happens to be right is no answer."""
     ok = record.outcome == "ok"
@@ -227,7 +199,7 @@ def judged(
     latency_s = None
     if ok and record.start_s is not None and record.end_s is not None:
         latency_s = record.end_s - record.start_s
-    return EvalSample(
+    return SampleRecord(
         item=item.id,
         kind=item.kind,
         prompt=item.question,
@@ -243,4 +215,7 @@ def judged(
         output_tokens=record.output_tokens,
         cached_tokens=record.cached_tokens,
         failures=failures,
+        task=task.id,
+        version=task.version,
+        concurrency=concurrency,
     )

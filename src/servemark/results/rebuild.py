@@ -88,22 +88,12 @@ def _engine_share(stored: Row) -> float | None:
 
 
 def _scores(tasks: Sequence[TaskOutcome]) -> list[dict[str, Any]]:
-    """Each task's score counted again from its samples; items without a sample count as wrong."""
-    found = []
-    for task in tasks:
-        n, correct = task.score.expected_n, sum(sample.correct for sample in task.samples)
-        answered = sum(sample.extracted is not None for sample in task.samples)
-        score = correct / n if n else None
-        found.append(
-            {
-                "task": task.score.task,
-                "correct": correct,
-                "n": n,
-                "score": score,
-                "unanswered": n - answered,
-            }
-        )
-    return found
+    """Each task's counts as they were made again from its samples while they were read."""
+    names = ("correct", "n", "score", "unanswered")
+    return [
+        {"task": task.score.task, **{name: getattr(task.statistics, name) for name in names}}
+        for task in tasks
+    ]
 
 
 def _inside(raw: Raw, which: str) -> WindowTokens | None:

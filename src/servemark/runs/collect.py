@@ -17,6 +17,7 @@ from servemark.base.files import disk_error, sha256_file
 from servemark.base.home import Home
 from servemark.catalog.phase_budgets import PHASES
 from servemark.evals.io import write_evals
+from servemark.evals.samples import SAMPLES_NAME
 from servemark.launch.engines.protocol import EngineCounters, EngineIdentity
 from servemark.replay.outcome import ReplayOutcome
 from servemark.results.build import LoopFigures, RowInputs, build_row
@@ -48,6 +49,7 @@ HASHED = (
     "server_metrics.jsonl",
     GPU_METRICS,
     "evals.json",
+    SAMPLES_NAME,
     "logs/engine.log",
 )
 

@@ -5,7 +5,8 @@ allocation.json       where the line runs: launcher, cluster, job id, nodes; wri
 requests.jsonl        one record a request, appended as each ends
 server_metrics.jsonl  the engine's own counters, sampled
 gpu_metrics.csv       power of this host's GPUs as nvidia-smi prints it, where GPUs serve
-evals.json            every sample of every accuracy task
+evals.json            scores and statistics of every accuracy task
+samples.jsonl         every sample of them, one a line
 logs/engine.log       the engine's output up to the end of this point
 logs/steps/NAME.log   the same of every other step of a deployment of several; logs/steps.live while they grow
 logs/engine.live.log  the same while it grows; one file for all points of the engine; gone from finished runs

@@ -10,6 +10,7 @@ from servemark.base.errors import Layer, ServemarkError
 from servemark.base.files import disk_error
 from servemark.base.home import Home
 from servemark.evals.forced import forced_by_engine
+from servemark.evals.samples import SAMPLES_NAME
 from servemark.launch.engines.protocol import EngineIdentity
 from servemark.plan.points import Point
 from servemark.replay.prompts import cache_bust_marker
@@ -194,6 +195,7 @@ def _one_point(
             marker_salt=f"{line.outcome.line_id}/{point.concurrency}",
             text=text,
             keep=records.write,
+            samples_path=folder.file(SAMPLES_NAME),
             view=line.view,
             interrupts=line.interrupts,
         )

@@ -8,6 +8,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from servemark.evals.expected import ExpectedSet
 from servemark.evals.forced import forced
 from servemark.launch.engines.registry import FRAMEWORKS
 from servemark.runs.host import host_facts, package_versions, versions
@@ -112,11 +113,9 @@ def manifest(request: LineRequest, line_id: str, point: Point, created: str) -> 
         "cache_state": cache_state(request),
         "expected": {
             "requests": request.workload.requests,
-            "evals": [
-                {"task": task.id, "version": task.version, "n": len(task.items)} for task in request.tasks
-            ],
+            "evals": ExpectedSet.of(request.tasks, [choice.deployment.benchmark.eval_concurrency]).plain(),
             "files": ["requests.jsonl", "server_metrics.jsonl", "logs/engine.log", "result.json"]
-            + (["evals.json"] if request.tasks else []),
+            + (["evals.json", "samples.jsonl"] if request.tasks else []),
             "line_runs": [run_id(line_id, p.concurrency) for p in request.points],
         },
         "cluster": None if request.cluster is None else request.cluster.name,

@@ -7,10 +7,12 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from servemark.base.errors import Layer, ServemarkError
-from servemark.evals.runner import EvalSample, TaskOutcome, run_task
+from servemark.evals.runner import TaskOutcome, run_task
+from servemark.evals.samples import SampleRecord, SampleWriter
 from servemark.evals.tasks import EvalPrompt, EvalTask
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.replay.client import ChatRequest, Client, Target, run
@@ -53,7 +55,8 @@ class Measured:
 
 @dataclass(slots=True)
 class PointJob:
-    """Everything one point needs; `keep` stores a record at once."""
+    """Everything one point needs; `keep` stores a record at once; samples of accuracy tasks go to the
+    file at `samples_path` as they come."""
 
     request: LineRequest
     engine: LiveEngine
@@ -61,6 +64,7 @@ class PointJob:
     marker_salt: str
     text: TextMaker
     keep: Callable[[RequestRecord], None]
+    samples_path: Path
     view: RunView
     interrupts: Interrupts
     wall: Callable[[], float] = time.time
@@ -146,9 +150,10 @@ async def _measure(job: PointJob) -> Measured:
                 begun = time.monotonic()
                 limit.enter("evals")
                 job.view.phase("evals", job.concurrency)
-                for task in job.request.tasks:
-                    out.evals.append(await _evaluate(job, client, task, sink, stop))
-                    _raise_if_ended(job, ends, limit)
+                with SampleWriter(job.samples_path) as samples:
+                    for task in job.request.tasks:
+                        out.evals.append(await _evaluate(job, client, task, sink, samples.write, stop))
+                        _raise_if_ended(job, ends, limit)
                 out.phases_s["evals"] = time.monotonic() - begun
     return out
 
@@ -192,11 +197,12 @@ async def _warm_up(job: PointJob, client: Client, sink: Callable[[RequestRecord]
         )
 
 
-async def _evaluate(
+async def _evaluate(  # noqa: PLR0917 - all that a task is asked with
     job: PointJob,
     client: Client,
     task: EvalTask,
     sink: Callable[[RequestRecord], None],
+    keep: Callable[[SampleRecord], None],
     stop: StopSignal,
 ) -> TaskOutcome:
     """One accuracy task against the same endpoint; its records are kept, and never enter the window."""
@@ -220,9 +226,10 @@ async def _evaluate(
 
     correct = 0
 
-    def on_item(sample: EvalSample, done: int, total: int) -> None:
+    def on_item(sample: SampleRecord, done: int, total: int) -> None:
         nonlocal correct
         correct += sample.correct
+        keep(sample)
         job.view.eval_progress(task.id, done, total, correct)
 
     ended = asyncio.Event()
