@@ -67,16 +67,17 @@ def eval_failed(point: Point, context: Context) -> GateFinding:
     return _FAILED_OK if judged else _FAILED_UNJUDGED
 
 
-def _wanted(expected: object) -> dict[str, float | None]:
-    """Task -> items planned, None where nobody said how many."""
+def _wanted(expected: object) -> dict[tuple[str, int | None], float | None]:
+    """(task, concurrency) -> items planned; None where nobody said which or how many."""
     if isinstance(expected, Mapping):
-        return {str(task): plain(items) for task, items in expected.items()}
-    wanted: dict[str, float | None] = {}
+        return {(str(task), None): plain(items) for task, items in expected.items()}
+    wanted: dict[tuple[str, int | None], float | None] = {}
     for each in expected if isinstance(expected, list | tuple) else ():
         if isinstance(each, str):
-            wanted[each] = None
+            wanted[each, None] = None
         elif isinstance(each, Mapping) and isinstance(each.get("task"), str):
-            wanted[str(each["task"])] = plain(each.get("n"))
+            at = each.get("concurrency")
+            wanted[str(each["task"]), at if isinstance(at, int) else None] = plain(each.get("n"))
     return wanted
 
 
@@ -91,15 +92,16 @@ def eval_missing(point: Point, context: Context) -> GateFinding:
     wanted = _wanted(point.expected.get("evals"))
     if not wanted:
         return _MISSING_SKIP
-    items: dict[str, int | None] = {}
+    items: dict[tuple[str, int | None], int | None] = {}
     for each in _evals(point, context):
-        known = items.get(each.task)
-        items[each.task] = each.n if known is None else max(known, each.n or 0)
+        for key in {(each.task, None), (each.task, each.concurrency)}:
+            known = items.get(key)
+            items[key] = each.n if known is None else max(known, each.n or 0)
     short_of = []
-    for task, planned in wanted.items():
-        ran = items.get(task)
-        if task not in items or (planned is not None and ran is not None and ran < planned):
-            short_of.append(task)
+    for (task, at), planned in wanted.items():
+        ran = items.get((task, at))
+        if (task, at) not in items or (planned is not None and ran is not None and ran < planned):
+            short_of.append(task if at is None else f"{task} ×{at}")
     if not short_of:
         return _MISSING_OK
     values: dict[str, object] = {

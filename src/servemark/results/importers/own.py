@@ -80,7 +80,14 @@ def point_of(
     values = row_to_json(row) if plain is None else plain
     counts = row.counts
     evals = tuple(
-        Eval(score.task, score.score, f"share correct, version {score.version}", score.stderr, score.n)
+        Eval(
+            score.task,
+            score.score,
+            f"share correct, version {score.version}",
+            score.stderr,
+            score.n,
+            concurrency=score.concurrency,
+        )
         for score in row.evals
         if score.answered
     )
