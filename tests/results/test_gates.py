@@ -27,7 +27,9 @@ from servemark.results.point import (
     Speculation,
 )
 
-TWO_LOADS: dict[str, Any] = {"evals": [{"task": "gsm8k", "n": 1319, "concurrency": each} for each in (1, 4)]}
+TWO_LOADS: dict[str, object] = {
+    "evals": [{"task": "gsm8k", "n": 1319, "concurrency": each} for each in (1, 4)]
+}
 OK, WARNING, QUARANTINE, SKIPPED = Severity.OK, Severity.WARNING, Severity.QUARANTINE, Severity.SKIPPED
 GB = 10**9
 

@@ -125,6 +125,49 @@ def _stated(written: str, name: str, at: Position, role: RoleSpec, more: float =
     return StatedLength(value, written, name, at, role, role.speculative)
 
 
+MODE = "thinking_on"
+"""The mode whose golden value an arm forces: throughput runs think."""
+
+
+def close(one: float, other: float) -> bool:
+    """Equal to two decimals, as golden values are given."""
+    return abs(one - other) < 0.005
+
+
+def fitting_curves(view: EntryView, one: StatedLength) -> list[Curve]:
+    """The arm's curves that were measured with the sampling that its recipe states. A recipe that leaves verification to
+    the synthetic setting states the draft's sampling only."""
+    spec = one.speculative
+    if spec is None:
+        return []
+    curves = curves_of(view.world.golden, view.arm.model, method_of(spec))
+    wanted = spec.draft_sampling == "probabilistic"
+    if spec.method != "dspark" or not any(curve.probabilistic for curve in curves):
+        return curves
+    return [curve for curve in curves if curve.probabilistic == wanted]
+
+
+def golden_of(view: EntryView, one: StatedLength) -> list[GoldenLength]:
+    """Golden values of exactly the arm's model, method, sampling and number of draft tokens."""
+    spec = one.speculative
+    if spec is None or spec.draft_tokens is None:
+        return []
+    found = [curve.values.get((MODE, spec.draft_tokens)) for curve in fitting_curves(view, one)]
+    return [golden for golden in found if golden is not None]
+
+
+def belongs(view: EntryView, one: StatedLength) -> str:
+    """Where the stated value stands instead: another draft length, mode or curve of the same model; "" for nowhere."""
+    spec = one.speculative
+    found = [
+        f"{golden.at.file}: {mode} {tokens}"
+        for curve in (curves_of(view.world.golden, view.arm.model, method_of(spec)) if spec else ())
+        for (mode, tokens), golden in curve.values.items()
+        if close(golden.length, one.value)
+    ]
+    return "; ".join(found[:3])
+
+
 def in_units_of(name: str, value: float) -> str:
     """A golden value as the named field writes it: TensorRT-LLM's variable counts accepted drafts only."""
     if name == "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS":

@@ -101,7 +101,7 @@ def eval_missing(point: Point, context: Context) -> GateFinding:
     for (task, at), planned in wanted.items():
         ran = items.get((task, at))
         if (task, at) not in items or (planned is not None and ran is not None and ran < planned):
-            short_of.append(task if at is None else f"{task} ×{at}")
+            short_of.append(task if at is None else f"{task} c{at}")
     if not short_of:
         return _MISSING_OK
     values: dict[str, object] = {
