@@ -173,7 +173,7 @@ def test_samples_must_be_those_of_the_score(tmp_path: Path) -> None:
 
     wrong = good[1].replace('"correct":false', '"correct":true')
     assert wrong != good[1]
-    assert with_lines(good[0], wrong, *good[2:]) == "evals.inconsistent"
+    assert with_lines(good[0], wrong, *good[2:]) == "evals.other_samples"
     assert with_lines(good[0], good[0], *good[2:]) == "evals.repeated_item"
     assert with_lines(*good[1:]) == "evals.other_samples"
     assert with_lines(good[0].replace('"task":"basics"', '"task":"other"'), *good[1:]) == "evals.stray_sample"

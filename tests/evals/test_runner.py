@@ -80,6 +80,9 @@ def test_all_right() -> None:
         input_tokens=30,
         output_tokens=2,
         cached_tokens=20,
+        task="t",
+        version="1",
+        concurrency=3,
     )
 
 

@@ -26,6 +26,7 @@ VERBS = {
     "run": "servemark.cli.run:run",
     "sweep": "servemark.cli.sweep:sweep",
     "replay": "servemark.cli.replay:replay",
+    "eval": "servemark.cli.eval:eval_verb",
     "import": "servemark.cli.import_files:import_files",
     "export": "servemark.cli.export:export",
     "runs": "servemark.cli.runs:runs",

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from servemark.base.errors import ServemarkError
 from servemark.evals.samples import MAX_REPLY_CHARS, SampleRecord
 from servemark.evals.statistics import Tally, TaskStatistics, score_of
-from servemark.evals.tasks import ChatMessage, EvalItem, EvalPrompt, EvalTask
+from servemark.evals.suspect import refuses, suspect
+from servemark.evals.tasks import ChatMessage, EvalItem, EvalPrompt, EvalTask, Reply, Verdict
 from servemark.metrics.accuracy import EvalScore
 from servemark.replay.record import Outcome, RequestRecord
 
@@ -64,6 +65,17 @@ class TaskOutcome:
         return self.statistics.retried
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an earlier, unfinished attempt left: `tally` of its good samples, their items, and for items that failed the
+    names of the failures, which the next attempt goes on from."""
+
+    tally: Tally
+    items: frozenset[str]
+    failures: Mapping[str, tuple[str, ...]]
+    duration_s: float = 0.0
+
+
 async def run_task(
     task: EvalTask,
     send: Send,
@@ -72,17 +84,22 @@ async def run_task(
     stop: asyncio.Event | None = None,
     *,
     item_timeout_s: float = ITEM_TIMEOUT_S,
+    earlier: Earlier | None = None,
+    keep: int | None = None,
 ) -> TaskOutcome:
     """Ask every item, `concurrency` at a time, and judge the replies.
 
     A failed request is sent once more; one that ran into a timeout is not, since it would only cost as long
     again. `on_item` gets each sample with the number done and the number expected. When `stop` is set, or
     when the server is dead, what is in flight is cancelled and the outcome says how many items are missing.
-    Raises nothing for what a server does; a cancellation of this call ends everything it started.
+    Items that `earlier` has are not asked again. The outcome holds the first `keep` samples (None: all), so that
+    memory does not grow with the task when `on_item` keeps them elsewhere.
+    Raises what `on_item` and the task's judge raise, nothing for what a server does; a cancellation of this call ends
+    everything it started.
     """
     if concurrency < 1 or not task.items:
         raise ValueError("a task needs items and a concurrency of at least 1")
-    run = _Run(task, send, on_item, item_timeout_s, concurrency)
+    run = _Run(task, send, on_item, item_timeout_s, concurrency, earlier, keep)
     began = time.monotonic()
     workers = [asyncio.create_task(run.work()) for _ in range(min(concurrency, len(task.items)))]
     finished = asyncio.create_task(_all_of(workers))
@@ -96,7 +113,7 @@ async def run_task(
         for pending in (finished, *workers, *watchers):
             pending.cancel()
         await asyncio.gather(finished, *workers, *watchers, return_exceptions=True)
-    return run.outcome(time.monotonic() - began)
+    return run.outcome(time.monotonic() - began + (earlier.duration_s if earlier else 0.0))
 
 
 async def _all_of(workers: list[asyncio.Task[None]]) -> None:
@@ -110,24 +127,28 @@ async def _wait_for(signal: asyncio.Event) -> None:
 class _Run:
     """The state that the workers of one task share."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - what `run_task` was given
         self,
         task: EvalTask,
         send: Send,
         on_item: Callable[[SampleRecord, int, int], None] | None,
         item_timeout_s: float,
         concurrency: int,
+        earlier: Earlier | None,
+        keep: int | None,
     ) -> None:
         self.task = task
         self.send = send
         self.on_item = on_item
         self.item_timeout_s = item_timeout_s
+        self.concurrency = concurrency
         self.dead_after = max(DEAD_AFTER, concurrency)
         self.dead = asyncio.Event()
-        self.queue = iter(task.items)
-        self.concurrency = concurrency
-        self.tally = Tally(len(task.items))
-        self.done: dict[str, SampleRecord] = {}
+        self.failures = earlier.failures if earlier else {}
+        self.queue = (item for item in task.items if earlier is None or item.id not in earlier.items)
+        self.tally = earlier.tally if earlier else Tally(len(task.items))
+        self.keep = len(task.items) if keep is None else keep
+        self.kept: dict[str, SampleRecord] = {}
         self.failed_in_a_row = 0
 
     async def work(self) -> None:
@@ -135,7 +156,8 @@ class _Run:
         for item in self.queue:
             sample = await self._ask(item)
             self.tally.add(sample)
-            self.done[item.id] = sample
+            if len(self.kept) < self.keep:
+                self.kept[item.id] = sample
             if self.on_item is not None:
                 self.on_item(sample, self.tally.seen, len(self.task.items))
             self.failed_in_a_row = 0 if sample.outcome == "ok" else self.failed_in_a_row + 1
@@ -144,12 +166,18 @@ class _Run:
                 return
 
     async def _ask(self, item: EvalItem) -> SampleRecord:
-        failures: tuple[str, ...] = ()
-        record = await self._attempt(self.task.prompt(item))
-        if record.outcome in ("error", "incomplete"):
-            failures = (record.error_kind or record.outcome,)
-            record = await self._attempt(self.task.prompt(item, 1))
-        return judged(self.task, item, record, failures, self.concurrency)
+        """All turns of an item; one that fails twice ends it."""
+        failures = self.failures.get(item.id, ())
+        replies: tuple[str, ...] = ()
+        while True:
+            prompt = self.task.prompt(item, 0, replies)
+            record = await self._attempt(prompt)
+            if record.outcome in ("error", "incomplete"):
+                failures = (*failures, record.error_kind or record.outcome)
+                record = await self._attempt(self.task.prompt(item, 1, replies))
+            if record.outcome != "ok" or len(replies) == len(item.turns):
+                return judged(self.task, item, record, prompt, failures, self.concurrency)
+            replies = (*replies, clean(record.text) or "")
 
     async def _attempt(self, prompt: EvalPrompt) -> RequestRecord:
         """One request. The time limit is this room's own, for senders that have none."""
@@ -175,38 +203,47 @@ class _Run:
         return TaskOutcome(
             score=score_of(self.task.id, self.task.version, found, duration_s, self.concurrency),
             statistics=found,
-            samples=tuple(self.done[item.id] for item in self.task.items if item.id in self.done),
+            samples=tuple(self.kept[item.id] for item in self.task.items if item.id in self.kept),
             preamble=self.task.preamble,
             ended=ended,
         )
 
 
-def judged(
+def clean(text: str | None) -> str | None:
+    """A server may send any length and halves of surrogate pairs, which no JSON file can hold."""
+    return None if text is None else text[:MAX_REPLY_CHARS].encode("utf-8", "replace").decode("utf-8")
+
+
+def judged(  # noqa: PLR0917 - all that a sample is made from
     task: EvalTask,
     item: EvalItem,
     record: RequestRecord,
+    prompt: EvalPrompt,
     failures: tuple[str, ...] = (),
     concurrency: int | None = None,
 ) -> SampleRecord:
     """The sample of one item and the record of its last request. A reply counts only when it ended as it
     should: half an answer that happens to be right is no answer."""
     ok = record.outcome == "ok"
-    reply = None
-    if record.text is not None:
-        # A server may send any length and halves of surrogate pairs, which no JSON file can hold.
-        reply = record.text[:MAX_REPLY_CHARS].encode("utf-8", "replace").decode("utf-8")
-    extracted = task.extract(reply, record.finish_reason) if ok else None
+    reply = clean(record.text)
+    verdict = Verdict(None)
+    if ok and (reply is not None or record.calls):
+        calls = tuple((name, said) for name, said in record.calls or ())
+        verdict = task.judge(item, Reply(reply or "", record.finish_reason, calls))
     latency_s = None
     if ok and record.start_s is not None and record.end_s is not None:
         latency_s = record.end_s - record.start_s
+    reason = None
+    if not verdict.correct:
+        reason = suspect(record, prompt.messages, task.tools, task.calls, verdict.extracted is not None)
     return SampleRecord(
         item=item.id,
         kind=item.kind,
-        prompt=item.question,
+        prompt=prompt.messages[-1][1],
         expected=item.expected,
         reply=reply,
-        extracted=extracted,
-        correct=extracted is not None and task.judge(item.expected, extracted),
+        extracted=clean(verdict.extracted),
+        correct=verdict.correct,
         outcome=record.outcome,
         error_kind=record.error_kind,
         finish_reason=record.finish_reason,
@@ -215,6 +252,9 @@ def judged(
         output_tokens=record.output_tokens,
         cached_tokens=record.cached_tokens,
         failures=failures,
+        refused=ok and not verdict.correct and refuses(reply),
+        suspect=reason,
+        before=prompt.messages[len(task.preamble) : -1],
         task=task.id,
         version=task.version,
         concurrency=concurrency,

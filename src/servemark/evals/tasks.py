@@ -1,11 +1,11 @@
-"""What an accuracy task is: items with one expected answer each, how to ask them and judge the replies."""
+"""What an accuracy task is: items with an expected answer each, how to ask them and who judges the replies."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from servemark.traces.types import Role
 
@@ -14,17 +14,21 @@ ChatMessage = tuple[Role, str]
 
 @dataclass(frozen=True, slots=True)
 class EvalItem:
-    """One question. `id` is unique within its task; `kind` groups items of one sort."""
+    """One question. `id` is unique within its task; `kind` groups items of one sort. `turns` are user messages that
+    come before the question and are answered by the model itself; `choices` the answers on offer, A first."""
 
     id: str
     kind: str
     question: str
     expected: str
+    turns: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class EvalPrompt:
-    """One request for one item: greedy, streamed or not as the sender likes. `attempt` counts from 0."""
+    """One request for one item: greedy, streamed or not as the sender likes. `attempt` counts from 0, `turn` the
+    item's messages from 0. `tools` is a JSON array of tools on offer."""
 
     item: str
     attempt: int
@@ -32,7 +36,34 @@ class EvalPrompt:
     max_tokens: int
     stop: tuple[str, ...]
     temperature: float = 0.0
+    tools: bytes | None = None
+    turn: int = 0
 
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a judge sees of a reply that ended as it should: its visible text and its tool calls as (name, arguments)."""
+
+    text: str
+    finish_reason: str | None = None
+    calls: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def truncated(self) -> bool:
+        """The token limit cut it off."""
+        return self.finish_reason == "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`extracted` is the answer found in the reply, None when there is none, and then `correct` is False."""
+
+    extracted: str | None
+    correct: bool = False
+
+
+Judge = Callable[[EvalItem, Reply], Verdict]
+"""Pure: the same item and reply give the same verdict. Raises nothing for what a reply holds."""
 
 _EDGES = "\"'`.,;:!? \u2018\u2019\u201c\u201d"
 """Dropped at both ends of an answer; the last four are typographic quotes."""
@@ -62,13 +93,18 @@ def exact_match(expected: str, answer: str) -> bool:
     return normalise(expected) == normalise(answer)
 
 
+def exact(item: EvalItem, reply: Reply) -> Verdict:
+    """The first line of the reply is the expected answer."""
+    found = first_line(reply.text, reply.finish_reason)
+    return Verdict(found, found is not None and exact_match(item.expected, found))
+
+
 @dataclass(frozen=True, slots=True)
 class EvalTask:
     """A fixed list of items. Equal `id` and `version` mean equal items, prompts and rules, forever.
 
     `preamble` goes before every question (instructions and worked examples), so an engine with a prefix cache
-    computes it once. `extract` takes a reply and its finish reason; `judge` an expected answer and an
-    extracted one.
+    computes it once. `tools` is a JSON array of tools on offer; `calls` says that the answer is a tool call.
     """
 
     id: str
@@ -77,13 +113,33 @@ class EvalTask:
     items: tuple[EvalItem, ...]
     max_tokens: int
     stop: tuple[str, ...] = ("\n",)
-    extract: Callable[[str | None, str | None], str | None] = first_line
-    judge: Callable[[str, str], bool] = exact_match
+    judge: Judge = exact
+    tools: bytes | None = None
+    calls: bool = False
 
-    def prompt(self, item: EvalItem, attempt: int = 0) -> EvalPrompt:
-        """The request for one item."""
-        messages = (*self.preamble, ("user", item.question))
-        return EvalPrompt(item.id, attempt, messages, self.max_tokens, self.stop)
+    def prompt(self, item: EvalItem, attempt: int = 0, replies: tuple[str, ...] = ()) -> EvalPrompt:
+        """The request for the next message of an item; `replies` are what the model said to the ones before."""
+        asked = (*item.turns, item.question)[: len(replies) + 1]
+        before: list[ChatMessage] = list(self.preamble)
+        for said, reply in zip(asked, replies, strict=False):
+            before += [("user", said), ("assistant", reply)]
+        messages = (*before, ("user", asked[-1]))
+        return EvalPrompt(
+            item.id, attempt, messages, self.max_tokens, self.stop, tools=self.tools, turn=len(replies)
+        )
+
+    def first(self, limit: int | None) -> EvalTask:
+        """The task with its first `limit` items, under a version of its own."""
+        if limit is None or limit >= len(self.items):
+            return self
+        return replace(self, items=self.items[:limit], version=f"{self.version}-first{limit}")
+
+    def with_max_tokens(self, max_tokens: int | None) -> EvalTask:
+        """The task with room for a reply that thinks first: another token limit, no stop text, a version of its
+        own."""
+        if max_tokens is None:
+            return self
+        return replace(self, max_tokens=max_tokens, stop=(), version=f"{self.version}-max{max_tokens}")
 
     @property
     def constant_share(self) -> float:

@@ -30,6 +30,8 @@ _DONE = b"[DONE]"
 _ENDED_BADLY = frozenset({"abort", "error"})
 _DECODE_ERRORS = (msgspec.MsgspecError, RecursionError)
 _LONGEST_NUMBER = 400
+_MAX_CALLS = 64
+"""More tool calls of one reply are not kept."""
 
 
 class Function(msgspec.Struct, gc=False):
@@ -43,6 +45,8 @@ class ToolCall(msgspec.Struct, gc=False):
     """One tool call of a delta."""
 
     function: Function | None = None
+    index: object = None
+    """Which call of the reply a piece belongs to; servers that send whole calls may leave it out."""
 
 
 class Delta(msgspec.Struct, gc=False):
@@ -143,6 +147,7 @@ class ReplyFold:
 
     __slots__ = (
         "_all_texts",
+        "_calls",
         "_chunk_s",
         "_count",
         "_cumulative",
@@ -161,6 +166,7 @@ class ReplyFold:
         self._chunk_s = record.chunk_s
         self._keep_text = keep_text
         self._texts: list[str] = []
+        self._calls: dict[object, list[str]] = {}
         self._count = count
         self._all_texts: list[str] = []
         self._per_chunk: list[int] | None = []
@@ -214,7 +220,19 @@ class ReplyFold:
         if called and self._count is not None:
             functions = [call.function for call in called if call.function is not None]
             self._all_texts += [part for f in functions for part in (f.name, f.arguments) if part]
+        if called and self._keep_text:
+            self._keep_calls(called)
         return bool(text or reasoning) or _calls_something(called)
+
+    def _keep_calls(self, called: list[ToolCall]) -> None:
+        """Put pieces of calls together: one with an index goes to that call, one without is a call of its own."""
+        for call in called:
+            if call.function is None or len(self._calls) >= _MAX_CALLS:
+                continue
+            key = call.index if isinstance(call.index, int) else ("whole", len(self._calls))
+            name, arguments = self._calls.setdefault(key, ["", ""])
+            name, arguments = name + (call.function.name or ""), arguments + (call.function.arguments or "")
+            self._calls[key] = [name, arguments]
 
     def close(self) -> None:
         """Write tokens and their origin, finish reason and kept text. May be called for a reply cut short."""
@@ -236,7 +254,9 @@ class ReplyFold:
             record.chunk_tokens = counts
         if self._keep_text:
             whole = "".join(self._texts)
-            record.text = whole.encode("utf-8", "replace").decode("utf-8")
+            record.text = _sound(whole)
+            if self._calls:
+                record.calls = [(_sound(name), _sound(said)) for name, said in self._calls.values()]
 
     def _add_usage(self, usage: Usage) -> None:
         record = self._record
@@ -254,6 +274,11 @@ class ReplyFold:
             return
         self._per_chunk.append(total - self._cumulative)
         self._cumulative = total
+
+
+def _sound(text: str) -> str:
+    """Without halves of surrogate pairs, which no JSON file can hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _later(known: int | None, value: object) -> int | None:
@@ -441,16 +466,17 @@ def _lenient_text(value: object) -> str | None:
 
 def _lenient_call(call: object) -> ToolCall:
     function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict):
+    if not isinstance(call, dict) or not isinstance(function, dict):
         return ToolCall()
     name, arguments = function.get("name"), function.get("arguments")
     if arguments and not isinstance(arguments, str):
-        arguments = "{}"  # some servers send arguments as an object: what counts is that there are any
+        arguments = json.dumps(arguments, ensure_ascii=False)  # some servers send arguments as an object
     return ToolCall(
         Function(
             name if isinstance(name, str) else None,
             arguments if isinstance(arguments, str) else None,
-        )
+        ),
+        call.get("index"),
     )
 
 

@@ -70,3 +70,6 @@ class RequestRecord:
     None where retrying was off."""
     served_model: str | None = None
     """The model that the reply names."""
+    calls: list[tuple[str, str]] | None = None
+    """(name, arguments as the server wrote them) of each tool call, kept and written only where the caller asked for
+    the reply's text and there were calls."""

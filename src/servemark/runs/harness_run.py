@@ -104,7 +104,7 @@ def run_harness(  # noqa: PLR0917 - one run's parts
     if summary is None:
         raise ServemarkError(
             "runs.harness_failed", Layer.REPLAY, harness=job.harness, status=str(status), log=folder / LOG_NAME,
-            said=_said(folder / LOG_NAME),
+            said=said_last(folder / LOG_NAME),
         )  # fmt: skip
     return HarnessResult(folder, tuple(argv), version, summary, str(status))
 
@@ -171,7 +171,7 @@ def hashes_below(folder: Path) -> dict[str, dict[str, object]]:
     return found
 
 
-def _said(log: Path) -> str:
+def said_last(log: Path) -> str:
     """The reason that its log gives, or its last line; printable and short."""
     try:
         with log.open("rb") as stream:

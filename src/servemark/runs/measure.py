@@ -13,7 +13,7 @@ from typing import Any
 from servemark.base.errors import Layer, ServemarkError
 from servemark.evals.runner import TaskOutcome, run_task
 from servemark.evals.samples import SampleRecord, SampleWriter
-from servemark.evals.tasks import EvalPrompt, EvalTask
+from servemark.evals.tasks import EvalTask
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.replay.client import ChatRequest, Client, Target, run
 from servemark.replay.outcome import ReplayOutcome
@@ -21,6 +21,7 @@ from servemark.replay.record import RequestRecord
 from servemark.replay.run import LoopPlan, replay
 from servemark.replay.stop import StopSignal
 from servemark.runs.deploy import LiveEngine
+from servemark.runs.eval_send import sender
 from servemark.runs.interrupts import Interrupts
 from servemark.runs.phases import over
 from servemark.runs.request import LineRequest
@@ -207,23 +208,6 @@ async def _evaluate(  # noqa: PLR0917 - all that a task is asked with
 ) -> TaskOutcome:
     """One accuracy task against the same endpoint; its records are kept, and never enter the window."""
 
-    async def send(prompt: EvalPrompt) -> RequestRecord:
-        record = await client.send(
-            ChatRequest(
-                id=f"{task.id}/{prompt.item}/{prompt.attempt}",
-                session=f"eval-{task.id}",
-                turn=0,
-                phase="eval",
-                messages=[{"role": role, "content": content} for role, content in prompt.messages],
-                max_tokens=prompt.max_tokens,
-                temperature=prompt.temperature,
-                stop=list(prompt.stop),
-                keep_text=True,
-            )
-        )
-        sink(record)
-        return record
-
     correct = 0
 
     def on_item(sample: SampleRecord, done: int, total: int) -> None:
@@ -235,7 +219,8 @@ async def _evaluate(  # noqa: PLR0917 - all that a task is asked with
     ended = asyncio.Event()
     concurrency = job.request.choice.deployment.benchmark.eval_concurrency
     with stop.watched(ended.set):
-        return await run_task(task, send, concurrency, on_item, ended)
+        send = sender(client, task, sink)
+        return await run_task(task, send, concurrency, on_item, ended, keep=0)
 
 
 async def _stoppable(work: Coroutine[Any, Any, None], stop: StopSignal, limit_s: float) -> None:

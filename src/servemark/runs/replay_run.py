@@ -170,7 +170,7 @@ def run_replay(
     manifest = _manifest(request, workload, described, identity, line_id, name, started)
     stop = StopSignal()
     tell = None if on_progress is None else partial(_told, on_progress, stop)
-    with _Signals(stop) as signals, RunFolder.create(home.runs / name, manifest) as folder:
+    with Signals(stop) as signals, RunFolder.create(home.runs / name, manifest) as folder:
         try:
             begun = time.monotonic()
             before: list[EngineCounters | None] = []
@@ -209,7 +209,7 @@ def _read_into(found: list[EngineCounters | None], server: Server) -> None:
     found.append(server.counters())
 
 
-class _Signals:
+class Signals:
     """While inside, the first signal drains and the second ends now. Does nothing outside the main thread."""
 
     def __init__(self, stop: StopSignal) -> None:

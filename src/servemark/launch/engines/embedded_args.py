@@ -42,6 +42,8 @@ _SPEC_TYPES = {
 }
 """Where speculation is asked for, the type must be: with a draft model alone the server drafts nothing and says so
 nowhere."""
+MAX_TEXT = 20_000
+"""Characters of a chat template, the longest of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Arg:
     takes."""
 
     target: str
-    kind: Literal["int", "float", "bool", "enum", "enums", "folder", "model"]
+    kind: Literal["int", "float", "bool", "enum", "enums", "folder", "model", "text"]
     least: float = 0
     most: float = 2**31 - 1
     enum: str = ""
@@ -65,10 +67,13 @@ class Arg:
             return " | ".join(self.members or ())
         if self.kind == "enums":
             return "[" + " | ".join(self.members or ()) + ", ...]"
-        if self.kind == "folder":
-            return "relative/path"
-        if self.kind == "model":
-            return "embedded:NAME | FILE.gguf"
+        words = {
+            "folder": "relative/path",
+            "model": "embedded:NAME | FILE.gguf",
+            "text": f"1..{MAX_TEXT} characters",
+        }
+        if self.kind in words:
+            return words[self.kind]
         most = "" if self.most == 2**31 - 1 else f"{self.most:g}"
         return f"{self.kind} {self.least:g}..{most}"
 
@@ -76,6 +81,9 @@ class Arg:
         """The JSON form that the child understands; raises ValueError for a value that is not allowed."""
         if self.kind == "bool":
             if isinstance(value, bool):
+                return value
+        elif self.kind == "text":
+            if isinstance(value, str) and 0 < len(value) <= MAX_TEXT and "\0" not in value:
                 return value
         elif self.kind == "enum":
             # YAML 1.1 reads a bare on and off as booleans.
@@ -136,6 +144,7 @@ ARGS: dict[str, Arg] = {
     "warmup": Arg("warmup", "bool"),
     "fit": Arg("fit_params", "bool"),
     "jinja": Arg("use_jinja", "bool"),
+    "chat-template": Arg("chat_template", "text"),
     "seed": Arg("sampling.seed", "int", 0, 2**32 - 1),
     "temp": Arg("sampling.temp", "float", 0, 100),
     "top-k": Arg("sampling.top_k", "int"),
