@@ -80,37 +80,43 @@ class Arg:
     def encode(self, value: object) -> object:
         """The JSON form that the child understands; raises ValueError for a value that is not allowed."""
         if self.kind == "bool":
-            if isinstance(value, bool):
-                return value
-        elif self.kind == "text":
-            if isinstance(value, str) and 0 < len(value) <= MAX_TEXT and "\0" not in value:
-                return value
-        elif self.kind == "enum":
+            found: object | None = value if isinstance(value, bool) else None
+        elif self.kind in {"enum", "enums"}:
+            found = self._members(value)
+        elif self.kind in {"folder", "model", "text"}:
+            known = isinstance(value, str) and 0 < len(value) <= MAX_TEXT and "\0" not in value
+            found = value if known and (self.kind != "folder" or _stays_inside(str(value))) else None
+        else:
+            found = self._number(value)
+        if found is None:
+            raise ValueError
+        return found
+
+    def _members(self, value: object) -> object | None:
+        """Members of an enumeration by their words; None for a word that it does not have."""
+        members = self.members or {}
+        if self.kind == "enum":
             # YAML 1.1 reads a bare on and off as booleans.
             word = {True: "on", False: "off"}.get(value) if isinstance(value, bool) else value
-            if isinstance(word, str) and self.members and word in self.members:
-                return {"enum": self.enum, "member": self.members[word]}
-        elif self.kind == "enums":
-            words = value if isinstance(value, list) else str(value).split(",")
-            members = self.members or {}
-            if words and all(isinstance(word, str) and word.strip() in members for word in words):
-                return {"enum": self.enum, "members": [members[str(word).strip()] for word in words]}
-        elif self.kind == "folder":
-            if isinstance(value, str) and _stays_inside(value):
-                return value
-        elif self.kind == "model":
-            if isinstance(value, str) and value and "\0" not in value:
-                return value
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            whole = isinstance(value, int) or self.kind == "float"
-            if whole and math.isfinite(value) and self.least <= value <= self.most:
-                return value
-        raise ValueError
+            if not isinstance(word, str) or word not in members:
+                return None
+            return {"enum": self.enum, "member": members[word]}
+        words = value if isinstance(value, list) else str(value).split(",")
+        named = [word.strip() for word in words if isinstance(word, str)]
+        if not named or len(named) < len(words) or not all(word in members for word in named):
+            return None
+        return {"enum": self.enum, "members": [members[word] for word in named]}
+
+    def _number(self, value: object) -> object | None:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return None
+        whole = isinstance(value, int) or self.kind == "float"
+        return value if whole and math.isfinite(value) and self.least <= value <= self.most else None
 
 
 def _stays_inside(value: str) -> bool:
     path = PurePosixPath(value)
-    return bool(value) and "\0" not in value and not path.is_absolute() and ".." not in path.parts
+    return not path.is_absolute() and ".." not in path.parts
 
 
 _KV = "ggml_type"
