@@ -14,12 +14,16 @@ from servemark.base.errors import Layer, ServemarkError
 from servemark.catalog.arms import SearchEntry
 from servemark.catalog.deployment import Deployment
 from servemark.checks.golden import recipe_lengths
-from servemark.evals.acceptance import Acceptance
+from servemark.evals.acceptance import Acceptance, SpecCounters, acceptance, spec_counters
+from servemark.launch.engines.prometheus import parse_prometheus
+from servemark.launch.http_probe import ProbeError, fetch, fetch_json
 
 _ON = frozenset({"true", "1", "yes", "on"})
 _LENGTH_KEYS = ("synthetic_acceptance_length", "speculative.synth_len", "synth_len", "simulate_acc_len")
 _RATE_KEYS = ("synthetic_acceptance_rates", "speculative.synth_rates", "synth_rates")
 _ENV_KEYS = ("SGLANG_SIMULATE_ACC_LEN", "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS")
+_CONFIG_PATHS = ("/server_info", "/get_server_info")
+_MAX_BYTES = 16 << 20
 MAX_DEPTH = 8
 LEAST_STEPS = 50
 """Verify steps below which an exact pattern of positions may be chance."""
@@ -123,6 +127,34 @@ def forced_by_counters(found: Acceptance) -> Forced | None:
     if always >= 1 and after and all(share <= _WHOLE for share in after):
         return Forced("counters", ", ".join(f"{share:.2f}" for share in shares), length=found.length)
     return None
+
+
+def forced_by_settings(base_url: str) -> Forced | None:
+    """What a running server shows of its own configuration, where it shows any (vLLM in development mode, SGLang)."""
+    for path in _CONFIG_PATHS:
+        try:
+            said = fetch_json(base_url, path, timeout_s=10.0, max_bytes=_MAX_BYTES)
+        except (ProbeError, ValueError):
+            continue
+        found = forced_by_engine(said) if isinstance(said, dict) else None
+        if found is not None:
+            return found
+    return None
+
+
+def forced_by_server(url: str) -> Forced | None:
+    """Whether a running server, by its settings or by what it has counted since it started, forces acceptance. None also
+    where it tells nothing: then nobody can know from outside."""
+    base = url.rstrip("/").removesuffix("/v1")
+    found = forced_by_settings(base)
+    if found is not None:
+        return found
+    try:
+        reply = fetch(base, "/metrics", timeout_s=10.0, max_bytes=_MAX_BYTES)
+        raw = parse_prometheus(reply.body.decode("utf-8")) if reply.status == 200 else {}
+    except (ProbeError, ValueError):
+        return None
+    return forced_by_counters(acceptance(SpecCounters(None, None, None), spec_counters(raw)))
 
 
 def _number(value: object) -> float | None:

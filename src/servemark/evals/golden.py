@@ -21,16 +21,14 @@ from servemark.catalog.nodes import Node, errors_of
 from servemark.catalog.references import golden_of
 from servemark.catalog.yaml_nodes import parse_yaml, read_bytes
 from servemark.evals.acceptance import Acceptance, SpecCounters, acceptance, spec_counters
-from servemark.evals.forced import Forced, forced_by_counters, forced_by_engine
+from servemark.evals.forced import Forced, forced_by_counters, forced_by_settings
 from servemark.launch.engines.prometheus import parse_prometheus
-from servemark.launch.http_probe import ProbeError, fetch, fetch_json
+from servemark.launch.http_probe import ProbeError, fetch
 
 LEAST_STEPS = 30
 """Fewer verify steps make no reference value."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:+-]{0,199}\Z")
 _METRICS_BYTES = 16 << 20
-_CONFIG_PATHS = ("/server_info", "/get_server_info")
-"""Where vLLM (in development mode) and SGLang show their own configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +91,7 @@ def measure_url(base_url: str, watch_s: float | None = None) -> tuple[Acceptance
     if watch_s is not None:
         time.sleep(watch_s)
     found = acceptance(before, _counters(base_url))
-    for path in _CONFIG_PATHS:
-        try:
-            said = fetch_json(base_url, path, timeout_s=10.0, max_bytes=_METRICS_BYTES)
-        except (ProbeError, ValueError):
-            continue
-        rule = forced_by_engine(said) if isinstance(said, dict) else None
-        if rule is not None:
-            return found, rule
-    return found, None
+    return found, forced_by_settings(base_url)
 
 
 def _counters(base_url: str) -> SpecCounters:

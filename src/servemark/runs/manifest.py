@@ -57,7 +57,18 @@ def declared(request: LineRequest) -> dict[str, object]:
         "kv_offloading": choice.entry.kv_offloading,
         "engine_args": dict(choice.deployment.roles[0].args),
         **_speculation(request),
+        **_thresholds(request),
     }
+
+
+def _thresholds(request: LineRequest) -> dict[str, object]:
+    """Least scores of the suite for this arm's model, written down before the run; nothing where it states none."""
+    found = request.choice.suite.thresholds([]) if request.tasks else None
+    if found is None:
+        return {}
+    prefix = request.choice.arm.model_prefix
+    limits = {task.id: found.of(prefix, task.id) for task in request.tasks}
+    return {"eval_thresholds": {task: limit for task, limit in limits.items() if limit is not None}}
 
 
 def _speculation(request: LineRequest) -> dict[str, object]:

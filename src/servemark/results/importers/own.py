@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from servemark.base.errors import ServemarkError
+from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.address import Address, all_addresses, parse
 from servemark.metrics.derive import Reading
 from servemark.metrics.derive import read as read_figure
@@ -86,7 +87,8 @@ def point_of(
             f"share correct, version {score.version}",
             score.stderr,
             score.n,
-            concurrency=score.concurrency,
+            _passed(row, score),
+            score.concurrency,
         )
         for score in row.evals
         if score.answered
@@ -186,6 +188,15 @@ def _identity(row: ResultRow) -> PointIdentity:
         router=_first(said.get("router")),
         extra=_extra(said),
     )
+
+
+def _passed(row: ResultRow, score: EvalScore) -> bool | None:
+    """Against the threshold that was written down before the run; None without one. Items left out never pass."""
+    limits = row.declared.get("eval_thresholds")
+    limit = limits.get(score.task) if isinstance(limits, dict) else None
+    if not isinstance(limit, int | float) or isinstance(limit, bool):
+        return None
+    return score.n >= score.expected_n and score.score >= limit
 
 
 def _speculation(row: ResultRow, method: str | None) -> Speculation | None:
