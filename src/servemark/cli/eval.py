@@ -93,11 +93,6 @@ def eval_verb(  # noqa: PLR0917 - one parameter an option
         if len(concurrencies) != 1 or resume or asks_verdict(judging):
             raise input_error("cli.eval.determinism_alone")
         return show_probe(target, request.tasks, concurrencies[0], folder, as_json=as_json)
-    from servemark.evals.forced import forced_by_server  # noqa: PLC0415
-
-    rule = forced_by_server(target.urls[0])
-    if rule is not None:
-        raise rule.refusal(target.urls[0])
     code = _run(request, folder, resume=resume, as_json=as_json)
     if not asks_verdict(judging):
         return code
@@ -125,8 +120,13 @@ def _request(
 
 def _run(request: EvalRequest, folder: Path, *, resume: bool, as_json: bool) -> int:
     from servemark.cli.eval_view import print_eval, show_progress  # noqa: PLC0415
+    from servemark.evals.forced import forced_by_server  # noqa: PLC0415
     from servemark.runs.eval_run import run_eval, summary  # noqa: PLC0415
 
+    url = request.target.urls[0]
+    rule = forced_by_server(url)
+    if rule is not None:
+        raise rule.refusal(url)
     progress = show_progress if sys.stderr.isatty() else None
     result = run_eval(request, folder, take_up=resume, on_progress=progress)
     if as_json:
