@@ -63,8 +63,8 @@ def numeric(absolute: float = 0.0, relative: float = 0.0) -> Judge:
 
 
 def choice(item: EvalItem, reply: Reply) -> Verdict:
-    """The letter of an answer on offer: the reply's first word where that is one, else the first letter after the last
-    "answer", else the only capital letter on offer that stands alone; or the words of exactly one answer."""
+    """The letter of an answer on offer: the first after the last "answer" of the reply, else the reply's first word where
+    that is one, else the only capital letter on offer that stands alone; or the words of exactly one answer."""
     if reply.truncated and not reply.text.strip():
         return Verdict(None)
     text = reply.text.strip()[:_SEARCHED]
@@ -78,13 +78,13 @@ def choice(item: EvalItem, reply: Reply) -> Verdict:
 
 
 def _offered_letter(text: str, offered: str) -> str | None:
-    first = _ASCII_LETTER_FIRST.match(text)
-    if first is not None and first[1].upper() in offered and (first[1].isupper() or len(text) < 3):
-        return first[1].upper()
     marks = list(_MARK.finditer(text))
     after = _LETTER.search(text, marks[-1].end()) if marks else None
     if after is not None and after[1] in offered:
         return after[1]
+    first = _ASCII_LETTER_FIRST.match(text)
+    if first is not None and first[1].upper() in offered and (first[1].isupper() or len(text) < 3):
+        return first[1].upper()
     alone = {found for found in _LETTER.findall(text) if found in offered}
     return alone.pop() if len(alone) == 1 else None
 

@@ -24,7 +24,7 @@ RECALL_DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 MAX_WORDS = 1_000_000
 _NEEDLES = 5
 """Codes at one depth of one document."""
-_NEEDLE_WORDS = 8
+_NEEDLE_WORDS = 6
 _SEED = 31
 _MAX_TOKENS = 16
 

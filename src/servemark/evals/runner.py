@@ -14,7 +14,7 @@ from typing import Literal
 from servemark.base.errors import ServemarkError
 from servemark.evals.samples import MAX_REPLY_CHARS, SampleRecord
 from servemark.evals.statistics import Tally, TaskStatistics, score_of
-from servemark.evals.suspect import refuses, suspect
+from servemark.evals.suspect import refuses, rejected, suspect
 from servemark.evals.tasks import ChatMessage, EvalItem, EvalPrompt, EvalTask, Reply, Verdict
 from servemark.metrics.accuracy import EvalScore
 from servemark.replay.record import Outcome, RequestRecord
@@ -89,9 +89,10 @@ async def run_task(
 ) -> TaskOutcome:
     """Ask every item, `concurrency` at a time, and judge the replies.
 
-    A failed request is sent once more; one that ran into a timeout is not, since it would only cost as long
-    again. `on_item` gets each sample with the number done and the number expected. When `stop` is set, or
-    when the server is dead, what is in flight is cancelled and the outcome says how many items are missing.
+    A failed request is sent once more; one that ran into a timeout is not, since it would only cost as long again, and
+    neither is one that the server rejected. `on_item` gets each sample with the number done and the number expected.
+    When `stop` is set, or when the server is dead, what is in flight is cancelled and the outcome says how many items
+    are missing.
     Items that `earlier` has are not asked again. The outcome holds the first `keep` samples (None: all), so that
     memory does not grow with the task when `on_item` keeps them elsewhere.
     Raises what `on_item` and the task's judge raise, nothing for what a server does; a cancellation of this call ends
@@ -160,7 +161,8 @@ class _Run:
                 self.kept[item.id] = sample
             if self.on_item is not None:
                 self.on_item(sample, self.tally.seen, len(self.task.items))
-            self.failed_in_a_row = 0 if sample.outcome == "ok" else self.failed_in_a_row + 1
+            alive = sample.outcome == "ok" or sample.suspect == "rejected"
+            self.failed_in_a_row = 0 if alive else self.failed_in_a_row + 1
             if self.failed_in_a_row >= self.dead_after:
                 self.dead.set()
                 return
@@ -172,7 +174,7 @@ class _Run:
         while True:
             prompt = self.task.prompt(item, 0, replies)
             record = await self._attempt(prompt)
-            if record.outcome in ("error", "incomplete"):
+            if record.outcome in ("error", "incomplete") and not rejected(record):
                 failures = (*failures, record.error_kind or record.outcome)
                 record = await self._attempt(self.task.prompt(item, 1, replies))
             if record.outcome != "ok" or len(replies) == len(item.turns):

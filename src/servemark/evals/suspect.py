@@ -15,6 +15,7 @@ from servemark.evals.tasks import ChatMessage
 from servemark.replay.record import RequestRecord
 
 REASONS: Final = (
+    "rejected",
     "context_cut",
     "tools_ignored",
     "call_in_text",
@@ -66,13 +67,14 @@ def suspect(
 ) -> str | None:
     """The reason why a verdict that is not right may not be the model's doing; None where nothing points there.
 
-    `context_cut`: the server says that the prompt had fewer tokens than the messages have words between spaces, which no
-    tokenizer does. `tools_ignored`: the prompt has fewer tokens than the tools alone would take. `calls_only`, `reasoning_only`: the text is empty because a parser sent everything elsewhere.
-    `swallowed`: tokens were made and nothing came. `template_marks`: marks of a chat template stand in the text.
-    `cut`: the token limit ended the reply before an answer.
+    `rejected`: the server answered with 400, 413 or 422. `context_cut`: it says that the prompt had fewer tokens than
+    the messages have words between spaces, which no tokenizer does. `tools_ignored`: the prompt has fewer tokens than
+    the tools alone would take. `calls_only`, `reasoning_only`: the text is empty because a parser sent everything
+    elsewhere. `swallowed`: tokens were made and nothing came. `template_marks`: marks of a chat template stand in the
+    text. `plays_user`: the reply goes on as the user. `cut`: the token limit ended the reply before an answer.
     """
     if record.outcome != "ok":
-        return None
+        return "rejected" if rejected(record) else None
     text = (record.text or "")[:_SEARCHED]
     bare = not text.strip()
     held: Mapping[str, bool] = {
@@ -86,7 +88,12 @@ def suspect(
         "plays_user": not answered and _TURN.search(text) is not None,
         "cut": record.finish_reason == "length" and not answered,
     }
-    return next((name for name in REASONS if held[name]), None)
+    return next((name for name in REASONS if held.get(name)), None)
+
+
+def rejected(record: RequestRecord) -> bool:
+    """The server is alive and will not have this request, now or later: most often its prompt is too long."""
+    return record.http_status in {400, 413, 422}
 
 
 def _cut_context(record: RequestRecord, messages: tuple[ChatMessage, ...]) -> bool:

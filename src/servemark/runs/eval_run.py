@@ -167,9 +167,9 @@ def _doubts(task: EvalTask, concurrency: int, outcome: TaskOutcome, watch: _Watc
         if count >= SERIOUS_SHARE * found.n
     ]
     most = watch.replies.most_common(1)
-    if watch.answered >= _LEAST_ITEMS and most[0][1] >= _SAME_SHARE * watch.answered:
-        if task.constant_share < _SAME_SHARE and not (task.calls and not most[0][0]):
-            doubts.append(Doubt("same_reply", task.id, concurrency, most[0][1], watch.answered))
+    same = watch.answered >= _LEAST_ITEMS and most[0][1] >= _SAME_SHARE * watch.answered
+    if same and task.constant_share < _SAME_SHARE and not (task.calls and not most[0][0]):
+        doubts.append(Doubt("same_reply", task.id, concurrency, most[0][1], watch.answered))
     if found.n >= _LEAST_ITEMS and found.complete and found.high < task.constant_share:
         doubts.append(Doubt("below_constant", task.id, concurrency, found.correct, found.n))
     return doubts

@@ -1,8 +1,8 @@
 """lm-evaluation-harness as a process of its own, against the chat endpoint, with data sets from a local folder only.
 
 A data set of a task lies in `DATASETS/TASK/` as `test.jsonl` (and `train.jsonl`, `validation.jsonl`), in the columns that
-the harness's own task expects: a task file is made that includes the harness's and names these files. Or `DATASETS/TASK.yaml`
-is a task file of the harness itself. Nothing is ever downloaded: the environment says so (HF_HUB_OFFLINE,
+the harness's own task expects: a task file is made that includes the harness's and names these files. Or a file
+`DATASETS/TASK.yaml` is a task of the harness itself. Nothing is ever downloaded: the environment says so (HF_HUB_OFFLINE,
 HF_DATASETS_OFFLINE), and what is not there is told before anything is started.
 
 FOLDER/lm_eval.json   what was run: argv, exit, tasks
