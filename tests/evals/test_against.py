@@ -82,7 +82,7 @@ def test_what_cannot_be_said() -> None:
     (other,) = compare(evals({1}), evals({1}, prompt="z"))  # type: ignore[arg-type]
     assert other.finding == "other_prompts"
     (short,) = compare(evals({1}), evals({1}, n=150))  # type: ignore[arg-type]
-    assert (short.n, short.unpaired) == (150, 50)
+    assert (short.n, short.unpaired, short.finding) == (150, 50, "unpaired")
 
 
 def test_the_concurrency_of_the_reference() -> None:

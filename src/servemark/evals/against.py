@@ -22,9 +22,10 @@ ALPHA = 0.05
 MAX_LISTED = 20
 _SHOWN = 300
 
-Finding = Literal["worse", "better", "no_difference", "too_few", "other_prompts", "no_pairs"]
-"""worse, better: significant. too_few: so few items differ that no outcome could be significant. other_prompts: an
-item of one name asks something else. no_pairs: no item is in both."""
+Finding = Literal["worse", "better", "no_difference", "too_few", "unpaired", "other_prompts", "no_pairs"]
+"""worse, better: significant. too_few: so few items differ that no outcome could be significant. unpaired: nothing
+significant, and some items are in one eval alone. other_prompts: an item of one name asks something else. no_pairs: no
+item is in both."""
 
 
 def mcnemar_p(b: int, c: int) -> float:
@@ -134,7 +135,8 @@ def compare(here: dict[Group, dict[str, Answer]], reference: dict[Group, dict[st
     for index, value in zip(tested, adjusted, strict=True):
         each = made[index]
         sure: Finding = "worse" if each.b > each.c else "better"
-        made[index] = replace(each, p_adjusted=value, finding=sure if value < ALPHA else "no_difference")
+        unsure: Finding = "unpaired" if each.unpaired else "no_difference"
+        made[index] = replace(each, p_adjusted=value, finding=sure if value < ALPHA else unsure)
     return made
 
 
@@ -161,7 +163,7 @@ def _pair(group: Group, here: dict[str, Answer], reference: dict[Group, dict[str
     elif any(was.prompt != now.prompt for _, was, now in pairs):
         finding = "other_prompts"
     elif 2.0 ** (1 - (b + c)) >= ALPHA and b + c > 0:
-        finding = "too_few"
+        finding = "unpaired" if len(here) + len(other) > 2 * n else "too_few"
     bounds = paired_interval(b, c, n) if n else (None, None)
     return Paired(
         task=group[0],

@@ -44,7 +44,7 @@ class Verdicts:
     def failed(self) -> bool:
         """A threshold missed, an eval incomplete, or answers that are worse than, or cannot be held against, the
         reference's."""
-        bad = {"worse", "no_pairs", "other_prompts"}
+        bad = {"worse", "unpaired", "no_pairs", "other_prompts"}
         return all_passed(self.judged) is False or any(each.finding in bad for each in self.against)
 
     def plain(self) -> dict[str, object]:
