@@ -108,8 +108,9 @@ def test_options_and_what_is_none() -> None:
     assert len(task.items) == 40
     assert task.version == "1-items40-lengths300/5000-depths0/1-seed31"
     for bad in (
-        "recall:lengths=10", "recall:depths=2", "recall:depths=nan", "recall:lengths=", "recall:words=3", "arithmetic:items=0",
-        "arithmetic:lengths=4", "tools:items=3,items=4", "recall:lengths=2000000", "basics:items=x", "arithmetic:items=9999999",
+        "recall:lengths=10", "recall:depths=2", "recall:depths=nan", "recall:lengths=", "recall:words=3",
+        "arithmetic:items=0", "arithmetic:lengths=4", "tools:items=3,items=4", "recall:lengths=2000000", "basics:items=x",
+        "arithmetic:items=9999999",
     ):  # fmt: skip
         with pytest.raises(ServemarkError) as caught:
             find_task(bad)

@@ -118,7 +118,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str) -> None:
     good = json.dumps({"id": "first", "question": "q", "expected": "x"})
     error = refused(write(tmp_path, f"{good}\n\n{line}\n"))
     assert error.key == "evals.bad_items"
-    assert f"items.jsonl:3: " in error.what("en")
+    assert "items.jsonl:3: " in error.what("en")
     assert said in error.what("en")
 
 

@@ -55,7 +55,7 @@ def server(answer: Answer, prompt_tokens: int = 300) -> Iterator[str]:
                 finish = said.pop("finish_reason", "stop")
                 usage = said.pop("usage", {"prompt_tokens": prompt_tokens, "completion_tokens": 3})
                 found = {"choices": [{"index": 0, "message": said, "finish_reason": finish}], "usage": usage}
-                found = said["whole"] if "whole" in said else found
+                found = said.get("whole", found)
             data = json.dumps(found).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

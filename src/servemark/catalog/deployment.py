@@ -139,7 +139,8 @@ class BenchmarkSpec:
     evals: tuple[str, ...]
     cache_state: Literal["marked", "cold"]
     warmup_requests: int
-    eval_concurrency: int
+    eval_concurrency: int | None
+    """Requests in flight while evals are asked; None: as many as the point's concurrency."""
     idle_timeout_s: float
     at: Position
     type: str | None = None

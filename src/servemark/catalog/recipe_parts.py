@@ -207,7 +207,7 @@ def benchmark_of(top: Fields) -> BenchmarkSpec:
     """The benchmark block. servemark's own type states workload, evals and cache state."""
     fields = top.mapping("benchmark", "benchmark", required=True)
     if fields is None:
-        return BenchmarkSpec(None, (), (), "marked", 0, 1, 60.0, top.node.at)
+        return BenchmarkSpec(None, (), (), "marked", 0, None, 60.0, top.node.at)
     kind = fields.text("type", required=True)
     workload = fields.text("workload")
     concurrencies = _concurrencies(fields)
@@ -234,7 +234,7 @@ def benchmark_of(top: Fields) -> BenchmarkSpec:
         evals=evals,
         cache_state=cache_state,
         warmup_requests=1 if warmup is None else warmup,
-        eval_concurrency=eval_concurrency or 1,
+        eval_concurrency=eval_concurrency,
         idle_timeout_s=60.0 if idle is None else idle,
         at=fields.node.at,
         type=kind,

@@ -124,7 +124,9 @@ def manifest(request: LineRequest, line_id: str, point: Point, created: str) -> 
         "cache_state": cache_state(request),
         "expected": {
             "requests": request.workload.requests,
-            "evals": ExpectedSet.of(request.tasks, [choice.deployment.benchmark.eval_concurrency]).plain(),
+            "evals": ExpectedSet.of(
+                request.tasks, [choice.deployment.benchmark.eval_concurrency or point.concurrency]
+            ).plain(),
             "files": ["requests.jsonl", "server_metrics.jsonl", "logs/engine.log", "result.json"]
             + (["evals.json", "samples.jsonl"] if request.tasks else []),
             "line_runs": [run_id(line_id, p.concurrency) for p in request.points],

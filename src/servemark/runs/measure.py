@@ -217,7 +217,7 @@ async def _evaluate(  # noqa: PLR0917 - all that a task is asked with
         job.view.eval_progress(task.id, done, total, correct)
 
     ended = asyncio.Event()
-    concurrency = job.request.choice.deployment.benchmark.eval_concurrency
+    concurrency = job.request.choice.deployment.benchmark.eval_concurrency or job.concurrency
     with stop.watched(ended.set):
         send = sender(client, task, sink)
         return await run_task(task, send, concurrency, on_item, ended, keep=0)
