@@ -101,3 +101,29 @@ def test_wrong_values(name: str, value: object) -> None:
     assert caught.value.key == "launch.arg_value"
     assert name in str(caught.value)
     assert ARGS[name].expected in (caught.value.next_step() or "")
+
+
+def test_speculation_in_llama_servers_words() -> None:
+    """One type or several; a draft model is a model's name; a type that the server does not have is refused."""
+    kinds = "common_speculative_type"
+    assert parse_args({"spec-type": "ngram-simple,draft-simple", "spec-draft-n-max": 3}) == {
+        "speculative.types": {
+            "enum": kinds,
+            "members": [
+                "COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE",
+                "COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE",
+            ],
+        },
+        "speculative.draft.n_max": 3,
+    }
+    assert parse_args({"spec-synth-len": 2.5}) == {"speculative.synth_len": 2.5}
+    bad: list[dict[str, object]] = [
+        {"spec-type": "medusa"},
+        {"spec-type": []},
+        {"spec-synth-len": 0.5},
+        {"spec-draft-model": 3},
+    ]
+    for wrong in bad:
+        with pytest.raises(ServemarkError) as caught:
+            parse_args(wrong)
+        assert caught.value.key == "launch.arg_value"

@@ -16,7 +16,15 @@ from servemark.metrics.derive import read
 from servemark.metrics.percentiles import Distribution
 from servemark.metrics.registry import METRICS, Better, Denominator, Kind, Metric, Need, Unit
 from servemark.results.measures import VALUES
-from servemark.results.row import CacheFigures, ClientHealth, Counts, ResultRow, Slo, WindowTokens
+from servemark.results.row import (
+    CacheFigures,
+    ClientHealth,
+    Counts,
+    ResultRow,
+    Slo,
+    SpeculationFigures,
+    WindowTokens,
+)
 
 ALL = sorted(METRICS.values(), key=lambda metric: metric.id)
 RATE_UNITS = {Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S}
@@ -86,6 +94,7 @@ def row_fields() -> set[str]:
     found |= {f"tokens.{name}" for name in ("input", "output", "cached")}
     found |= {f"replayed.steady.{each.name}" for each in fields(WindowTokens)}
     found |= {f"replayed.slo.{each.name}" for each in fields(Slo)}
+    found |= {f"speculation.{each.name}" for each in fields(SpeculationFigures)}
     for metric in VALUES:
         found |= {f"distributions.{metric}"}
         found |= {f"distributions.{metric}.{each.name}" for each in fields(Distribution)}

@@ -13,9 +13,11 @@ import pytest
 from servemark.base.messages import LANGUAGES, catalogue, text
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.metrics.accuracy import EvalScore
+from servemark.metrics.derive import read, value_of
 from servemark.results.build import LoopFigures
 from servemark.results.doubts import DOUBTS
 from servemark.results.row import ReplayFigures, Warned
+from servemark.results.serialize import row_to_json
 
 MADE = runpy.run_path(str(Path(__file__).with_name("test_build.py")))
 a_record, failed, built = MADE["a_record"], MADE["failed"], MADE["built"]
@@ -129,6 +131,35 @@ NAMED = [replace(record, served_model="m") for record in TWENTY]
 CASES.append(("other_model", NAMED, {"asked_model": "n"}, {"asked_model": "m"}))
 _OTHER = {"worker": "decode-0", "fact": "version", "declared": "1.2", "observed": "1.3"}
 CASES.append(("worker_differs", TWENTY, {"differing_workers": (_OTHER,)}, {"differing_workers": ()}))
+
+
+def drafts(steps: float, drafted: float, accepted: float) -> EngineCounters:
+    """llama.cpp's counters of speculation."""
+    names = ("drafts", "draft_tokens", "accepted_tokens")
+    raw = {
+        f"llamacpp:spec_decode_num_{name}_total": n
+        for name, n in zip(names, (steps, drafted, accepted), strict=True)
+    }
+    return EngineCounters(100, 0, 0, raw)
+
+
+_ASKED = {"declared": {"spec_decoding": "draft_model"}, "counters_before": drafts(5, 9, 3)}
+CASES.append(
+    (
+        "speculation_idle",
+        TWENTY,
+        _ASKED | {"counters_after": drafts(5, 9, 3)},
+        _ASKED | {"counters_after": drafts(6, 10, 4)},
+    )
+)
+CASES.append(
+    (
+        "nothing_accepted",
+        TWENTY,
+        _ASKED | {"counters_after": drafts(9, 12, 3)},
+        _ASKED | {"counters_after": drafts(9, 12, 4)},
+    )
+)
 CASES.append(("stalls_seen", changed_last(chunk_s=_LATE, end_s=_LATE[-1]), {}, {}))
 
 
@@ -180,3 +211,21 @@ def test_names_of_doubts_are_their_codes() -> None:
     """A function's name is the code that it gives."""
     raised: dict[str, Callable[..., Any]] = {doubt.__name__: doubt for doubt in DOUBTS}
     assert len(raised) == len(DOUBTS)
+
+
+def test_acceptance_is_of_the_window_and_absent_where_nobody_speculates() -> None:
+    """4 steps, 12 drafted, 6 accepted between the readings: 1 + 6/4 tokens a step, half of the drafts."""
+    after = {"counters_before": drafts(5, 9, 3), "counters_after": drafts(9, 21, 9)}
+    row = built(*TWENTY, **after)
+    found = row.speculation
+    assert (found.steps, found.drafted, found.accepted, found.missing) == (4, 12, 6, None)
+    plain = row_to_json(row)
+    assert value_of(plain, "acceptance_length") == 2.5
+    assert value_of(plain, "draft_acceptance_rate") == 0.5
+    assert plain["observed"]["engine_counters"]["after"]["spec_accepted"] == 9
+    quiet = built(*TWENTY, counters_before=drafts(0, 0, 0), counters_after=drafts(0, 0, 0))
+    assert quiet.speculation is None
+    assert read(row_to_json(quiet), "acceptance_length").reason == "metrics.absent.speculation"
+    unread = built(*TWENTY, declared={"spec_decoding": "mtp"})
+    assert unread.speculation.missing == "no_counters"
+    assert "speculation_idle" not in {warned.code for warned in unread.warnings}

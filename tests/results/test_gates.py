@@ -27,6 +27,9 @@ from servemark.results.point import (
     Speculation,
 )
 
+TWO_LOADS: dict[str, object] = {
+    "evals": [{"task": "gsm8k", "n": 1319, "concurrency": each} for each in (1, 4)]
+}
 OK, WARNING, QUARANTINE, SKIPPED = Severity.OK, Severity.WARNING, Severity.QUARANTINE, Severity.SKIPPED
 GB = 10**9
 
@@ -362,9 +365,24 @@ CASES: list[tuple[str, Point, Severity]] = [
     ("eval_failed", sound(evals=(one_eval(), one_eval(False, "mmlu"))), QUARANTINE),
     ("eval_missing", sound(), SKIPPED),
     ("eval_missing", sound(expected={"evals": ["gsm8k"]}, evals=(one_eval(),)), OK),
-    ("eval_missing", sound(expected={"evals": ["gsm8k", "mmlu"]}, evals=(one_eval(),)), WARNING),
+    ("eval_missing", sound(expected={"evals": ["gsm8k", "mmlu"]}, evals=(one_eval(),)), QUARANTINE),
+    ("eval_missing", sound(expected={"evals": [{"task": "gsm8k", "n": 1319}]}, evals=(one_eval(),)), OK),
+    ("eval_missing", sound(expected={"evals": [{"task": "gsm8k", "n": 1319}]}), QUARANTINE),
+    ("eval_missing", sound(expected={"evals": [7, {"n": 3}]}), SKIPPED),
+    (
+        "eval_missing",  # one concurrency of two ran
+        sound(expected=TWO_LOADS, evals=(replace(one_eval(), concurrency=1),)),
+        QUARANTINE,
+    ),
+    (
+        "eval_missing",
+        sound(
+            expected=TWO_LOADS, evals=(replace(one_eval(), concurrency=1), replace(one_eval(), concurrency=4))
+        ),
+        OK,
+    ),
     ("eval_missing", sound(expected={"evals": {"gsm8k": 1319}}, evals=(one_eval(),)), OK),
-    ("eval_missing", sound(expected={"evals": {"gsm8k": 1319}}, evals=(one_eval(n=1318),)), WARNING),
+    ("eval_missing", sound(expected={"evals": {"gsm8k": 1319}}, evals=(one_eval(n=1318),)), QUARANTINE),
     ("eval_missing", sound(expected={"evals": []}), SKIPPED),
     ("eval_synthetic", sound(), SKIPPED),
     ("eval_synthetic", spec("real", evals=(one_eval(),)), SKIPPED),

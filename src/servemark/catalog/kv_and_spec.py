@@ -101,7 +101,7 @@ def _count(value: object) -> int | None:
 
 
 def speculative_of(flags: dict[str, Argument]) -> Speculative | None:
-    """Speculative decoding in the words of vLLM (one JSON), TensorRT-LLM (a mapping) or SGLang (several
+    """Speculative decoding in the words of vLLM (one JSON), TensorRT-LLM (a mapping), SGLang or llama.cpp (several
     flags)."""
     argument = flags.get("speculative-config")
     if argument is not None and isinstance(argument.value, dict):
@@ -119,13 +119,35 @@ def speculative_of(flags: dict[str, Argument]) -> Speculative | None:
     argument = flags.get("speculative-algorithm")
     method = _text(argument.value) if argument is not None else None
     if argument is None or method is None:
-        return None
+        return _llamacpp_speculative(flags)
     model = flags.get("speculative-draft-model-path")
     # Of an SGLang chain with top-k 1, one of the draft tokens is the root: steps = tokens - 1 are drafted.
     return Speculative(
         method=method.lower(),
         draft_tokens=_size(flags, "speculative-num-steps"),
         draft_model=_text(model.value) if model is not None else None,
+        draft_sampling=None,
+        rejection_sampling=None,
+        at=argument.at,
+    )
+
+
+def _llamacpp_speculative(flags: dict[str, Argument]) -> Speculative | None:
+    """`spec-type`, or a draft model without it: asked for all the same, though the server drafts nothing then."""
+    kind, model = flags.get("spec-type"), flags.get("spec-draft-model")
+    kinds = (
+        kind.value if kind is not None and isinstance(kind.value, list) else [kind.value if kind else None]
+    )
+    named = [str(one) for one in kinds if one not in (None, "none")]
+    argument = model if not named else kind
+    if argument is None:
+        return None
+    ngram = bool(named) and all(one.startswith("ngram") for one in named)
+    most = _size(flags, "spec-ngram-simple-size-m" if named == ["ngram-simple"] else "spec-draft-n-max")
+    return Speculative(
+        method=",".join(named) or "draft",
+        draft_tokens=most,
+        draft_model=_text(model.value) if model is not None and not ngram else None,
         draft_sampling=None,
         rejection_sampling=None,
         at=argument.at,

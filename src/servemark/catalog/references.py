@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from servemark.catalog.fields import Fields
 from servemark.catalog.nodes import Node, Position, Problem
@@ -43,6 +43,8 @@ class Thresholds:
 
     default: dict[str, float]
     models: dict[str, dict[str, float]]
+    at: dict[tuple[str, str], Position] = field(default_factory=dict, compare=False)
+    """(model, task) -> where its value stands; model "" for defaults."""
 
     def of(self, model_prefix: str, task: str) -> float | None:
         """The threshold in force, None when none is stated."""
@@ -52,15 +54,18 @@ class Thresholds:
 def thresholds_of(root: Node, problems: list[Problem]) -> Thresholds:
     """Read a thresholds file."""
     top = Fields(root, problems, "eval thresholds")
-    default = _scores(top.mapping("default", "default thresholds", required=True))
+    at: dict[tuple[str, str], Position] = {}
+    default = _scores(top.mapping("default", "default thresholds", required=True), "", at)
     models = top.mapping("models", "thresholds by model")
     names = list(models.node.entries or {}) if models else []
-    by_model = {name: _scores(models.mapping(name, f"thresholds of {name}")) for name in names if models}
+    by_model = {
+        name: _scores(models.mapping(name, f"thresholds of {name}"), name, at) for name in names if models
+    }
     top.no_others()
-    return Thresholds(default, by_model)
+    return Thresholds(default, by_model, at)
 
 
-def _scores(fields: Fields | None) -> dict[str, float]:
+def _scores(fields: Fields | None, model: str, at: dict[tuple[str, str], Position]) -> dict[str, float]:
     scores = {}
     for task in (fields.node.entries or {}) if fields else ():
         score = fields.number(task) if fields else None
@@ -68,6 +73,8 @@ def _scores(fields: Fields | None) -> dict[str, float]:
             fields.problem(fields.at(task), "catalog.out_of_range", field=task, value=score)
         elif score is not None:
             scores[task] = score
+            if fields:
+                at[model, task] = fields.at(task)
     return scores
 
 

@@ -99,7 +99,7 @@ def stated_lengths(view: EntryView) -> list[StatedLength]:
 
 
 def recipe_lengths(recipe: Deployment, role: RoleSpec) -> list[StatedLength | None]:
-    """Those that a recipe forces itself: two environment variables and an argument's field."""
+    """Those that a recipe forces itself: two environment variables, an argument's field and llama.cpp's argument."""
     found: list[StatedLength | None] = []
     env = env_of(recipe, role)
     for name, more in (("SGLANG_SIMULATE_ACC_LEN", 0.0), ("TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS", 1.0)):
@@ -111,6 +111,9 @@ def recipe_lengths(recipe: Deployment, role: RoleSpec) -> list[StatedLength | No
         found.append(
             _stated(str(length), "synthetic_acceptance_length", flag_at(role, "speculative-config"), role)
         )
+    if role.flag("spec-synth-len") is not None:
+        name = "spec-synth-len"
+        found.append(_stated(str(role.flag(name)), name, flag_at(role, name), role))
     return found
 
 
@@ -120,6 +123,49 @@ def _stated(written: str, name: str, at: Position, role: RoleSpec, more: float =
     except ValueError:
         return None
     return StatedLength(value, written, name, at, role, role.speculative)
+
+
+MODE = "thinking_on"
+"""The mode whose golden value an arm forces: throughput runs think."""
+
+
+def close(one: float, other: float) -> bool:
+    """Equal to two decimals, as golden values are given."""
+    return abs(one - other) < 0.005
+
+
+def fitting_curves(view: EntryView, one: StatedLength) -> list[Curve]:
+    """The arm's curves that were measured with the sampling that its recipe states. A recipe that leaves verification to
+    the synthetic setting states the draft's sampling only."""
+    spec = one.speculative
+    if spec is None:
+        return []
+    curves = curves_of(view.world.golden, view.arm.model, method_of(spec))
+    wanted = spec.draft_sampling == "probabilistic"
+    if spec.method != "dspark" or not any(curve.probabilistic for curve in curves):
+        return curves
+    return [curve for curve in curves if curve.probabilistic == wanted]
+
+
+def golden_of(view: EntryView, one: StatedLength) -> list[GoldenLength]:
+    """Golden values of exactly the arm's model, method, sampling and number of draft tokens."""
+    spec = one.speculative
+    if spec is None or spec.draft_tokens is None:
+        return []
+    found = [curve.values.get((MODE, spec.draft_tokens)) for curve in fitting_curves(view, one)]
+    return [golden for golden in found if golden is not None]
+
+
+def belongs(view: EntryView, one: StatedLength) -> str:
+    """Where the stated value stands instead: another draft length, mode or curve of the same model; "" for nowhere."""
+    spec = one.speculative
+    found = [
+        f"{golden.at.file}: {mode} {tokens}"
+        for curve in (curves_of(view.world.golden, view.arm.model, method_of(spec)) if spec else ())
+        for (mode, tokens), golden in curve.values.items()
+        if close(golden.length, one.value)
+    ]
+    return "; ".join(found[:3])
 
 
 def in_units_of(name: str, value: float) -> str:

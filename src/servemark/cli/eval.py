@@ -6,13 +6,14 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from servemark.base.errors import input_error
 from servemark.base.home import Home
 from servemark.base.messages import text
+from servemark.cli.eval_verdict import asks_verdict, show_probe, show_verdicts, verdict_options
 from servemark.cli.options import Finite, Verb, common
 
 if TYPE_CHECKING:
@@ -46,15 +47,21 @@ HARNESS = "lm_eval:"
     help="cli.replay.option.idle_timeout",
 )
 @click.option("--list", "listed", is_flag=True, help="cli.eval.option.list")
+@verdict_options
 @common
 def eval_verb(  # noqa: PLR0917 - one parameter an option
     url: str | None, model: str | None, tasks: tuple[str, ...], concurrency: str, limit: int | None,
     max_tokens: int | None, out: Path | None, resume: bool, datasets: Path | None, harness_path: Path | None,
     api_key_env: str | None, ca_file: Path | None, idle_timeout: float, listed: bool, home: str | None, as_json: bool,
+    **judging: Any,  # noqa: ANN401 - click's values
 ) -> int:  # fmt: skip
     """Text comes from the catalogue."""
     if listed:
         return _list(as_json)
+    if judging["of"] is not None:
+        if url is not None or tasks:
+            raise input_error("cli.eval.of_alone")
+        return show_verdicts(judging["of"], judging, model, home, as_json=as_json)
     if url is None or not tasks:
         raise input_error("cli.eval.needs")
     from servemark.replay.target import Target  # noqa: PLC0415 - --help must not import the client
@@ -81,9 +88,15 @@ def eval_verb(  # noqa: PLR0917 - one parameter an option
         return _harness(
             target, harness, concurrencies, limit, folder, datasets, harness_path, as_json=as_json
         )
-    return _run(
-        _request(target, tasks, concurrencies, limit, max_tokens), folder, resume=resume, as_json=as_json
-    )
+    request = _request(target, tasks, concurrencies, limit, max_tokens)
+    if judging["determinism"]:
+        if len(concurrencies) != 1 or resume or asks_verdict(judging):
+            raise input_error("cli.eval.determinism_alone")
+        return show_probe(target, request.tasks, concurrencies[0], folder, as_json=as_json)
+    code = _run(request, folder, resume=resume, as_json=as_json)
+    if not asks_verdict(judging):
+        return code
+    return max(code, show_verdicts(str(folder), judging, target.model, home, as_json=as_json))
 
 
 def _request(
@@ -107,8 +120,13 @@ def _request(
 
 def _run(request: EvalRequest, folder: Path, *, resume: bool, as_json: bool) -> int:
     from servemark.cli.eval_view import print_eval, show_progress  # noqa: PLC0415
+    from servemark.evals.forced import forced_by_server  # noqa: PLC0415
     from servemark.runs.eval_run import run_eval, summary  # noqa: PLC0415
 
+    url = request.target.urls[0]
+    rule = forced_by_server(url)
+    if rule is not None:
+        raise rule.refusal(url)
     progress = show_progress if sys.stderr.isatty() else None
     result = run_eval(request, folder, take_up=resume, on_progress=progress)
     if as_json:

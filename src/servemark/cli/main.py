@@ -43,6 +43,7 @@ VERBS = {
     "trace": "servemark.cli.trace:trace",
     "clusters": "servemark.cli.clusters:clusters",
     "images": "servemark.cli.images:images",
+    "golden": "servemark.cli.golden:golden",
 }
 
 

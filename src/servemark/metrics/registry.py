@@ -47,6 +47,7 @@ class Unit(StrEnum):
     GPUS = "GPUs"
     COUNT = "count"
     SHARE = "share"
+    TOKENS_PER_STEP = "tok/step"
     TOKENS_PER_S = "tok/s"
     TOKENS_PER_S_PER_USER = "tok/s/user"
     TOKENS_PER_S_PER_GPU = "tok/s/GPU"
@@ -75,6 +76,8 @@ class Denominator(StrEnum):
     CHUNK = "chunk"
     MEGAWATTS_PROVISIONED = "provisioned_mw"
     USER_HOUR = "user_hour"
+    STEPS = "steps"
+    DRAFT_TOKENS = "draft_tokens"
 
 
 class Need(StrEnum):
@@ -95,6 +98,7 @@ class Need(StrEnum):
     THEORY = "theory"
     CACHED_USAGE = "cached_usage"
     ENGINE_COUNTERS = "engine_counters"
+    SPECULATION = "speculation"
     EVAL = "eval"
     CLIENT = "client"
     CLOSED_LOOP = "closed_loop"
@@ -319,6 +323,24 @@ _WORK = (
     _share("cache_hit_theoretical_blocks", "theoretical_blocks", _NONE, Need.THEORY),
     _share("cache_hit_usage", "usage", _HIGH, Need.CACHED_USAGE),
     _share("cache_hit_engine", "engine", _HIGH, Need.ENGINE_COUNTERS),
+    Metric(
+        "acceptance_length",
+        Unit.TOKENS_PER_STEP,
+        _HIGH,
+        Kind.DERIVED,
+        Need.SPECULATION,
+        Denominator.STEPS,
+        ratio=Ratio(("speculation.steps", "speculation.accepted"), ("speculation.steps",)),
+    ),
+    Metric(
+        "draft_acceptance_rate",
+        Unit.SHARE,
+        _HIGH,
+        Kind.DERIVED,
+        Need.SPECULATION,
+        Denominator.DRAFT_TOKENS,
+        ratio=Ratio(("speculation.accepted",), ("speculation.drafted",)),
+    ),
     Metric("eval_score", Unit.SHARE, _HIGH, Kind.TASK, Need.EVAL, Denominator.ITEMS, field="score"),
 )
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from servemark.evals.acceptance import SpecCounters, acceptance, spec_counters
 from servemark.launch.engines.protocol import EngineCounters
 from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.request import DEFINITIONS_ID
@@ -18,6 +19,7 @@ from servemark.results.row import (
     ReplayFigures,
     ResultRow,
     RunStatus,
+    SpeculationFigures,
 )
 from servemark.results.summary import Summary
 
@@ -125,6 +127,7 @@ def _observed(inputs: RowInputs) -> dict[str, object]:
             "prompt_tokens": _finite(counters.prompt_tokens),
             "cached_prompt_tokens": _finite(counters.cached_prompt_tokens),
             "generated_tokens": _finite(counters.generated_tokens),
+            **_spec_reading(spec_counters(counters.raw)),
         }
         for when, counters in readings.items()
         if counters is not None
@@ -132,6 +135,43 @@ def _observed(inputs: RowInputs) -> dict[str, object]:
     if kept:
         observed["engine_counters"] = kept
     return observed
+
+
+def _spec_reading(counters: SpecCounters) -> dict[str, object]:
+    """The speculation counters of one reading; nothing from an engine that has none."""
+    found: dict[str, object] = {}
+    for name, value in (
+        ("spec_steps", counters.steps),
+        ("spec_drafted", counters.drafted),
+        ("spec_accepted", counters.accepted),
+    ):
+        if value is not None and math.isfinite(value):
+            found[name] = value
+    if counters.per_position and all(map(math.isfinite, counters.per_position)):
+        found["spec_accepted_per_position"] = list(counters.per_position)
+    return found
+
+
+def is_speculation_asked(declared: Mapping[str, object]) -> bool:
+    """True when master or recipe ask for speculative decoding."""
+    return declared.get("spec_decoding") not in (None, "", "none") or bool(declared.get("speculation"))
+
+
+def speculation_figures(
+    before: EngineCounters | None, after: EngineCounters | None, *, asked: bool
+) -> SpeculationFigures | None:
+    """What speculation did between two readings. None where nobody asked for it and nothing was drafted."""
+    if before is None or after is None:
+        return SpeculationFigures(None, None, None, missing="no_counters") if asked else None
+    found = acceptance(spec_counters(before.raw), spec_counters(after.raw))
+    if not asked and not found.drafted and found.gauge_length is None:
+        return None
+    figures = [found.steps, found.drafted, found.accepted, found.gauge_length, *found.per_position]
+    if not all(value is None or math.isfinite(value) for value in figures):
+        return SpeculationFigures(None, None, None, missing="no_counters")
+    return SpeculationFigures(
+        found.steps, found.drafted, found.accepted, found.per_position, found.gauge_length, found.missing
+    )
 
 
 def _facts(inputs: RowInputs) -> Facts:
@@ -183,6 +223,10 @@ def _facts(inputs: RowInputs) -> Facts:
         counters_after=inputs.counters_after,
         raw_usage_share=usage_share,
         raw_engine_share=engine_share,
+        speculation_asked=is_speculation_asked(inputs.declared),
+        speculation=speculation_figures(
+            inputs.counters_before, inputs.counters_after, asked=is_speculation_asked(inputs.declared)
+        ),
     )
 
 
@@ -229,4 +273,5 @@ def build_row(inputs: RowInputs) -> ResultRow:
             "record_schema": RECORD_SCHEMA,
         },
         replayed=inputs.replayed,
+        speculation=facts.speculation,
     )

@@ -16,7 +16,14 @@ from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.percentiles import Distribution
 from servemark.replay.profiles import GONE_AFTER_S
 from servemark.replay.sending import SERVER_GONE, TOO_MANY_FAILED
-from servemark.results.row import CacheFigures, ClientHealth, Counts, ReplayFigures, Warned
+from servemark.results.row import (
+    CacheFigures,
+    ClientHealth,
+    Counts,
+    ReplayFigures,
+    SpeculationFigures,
+    Warned,
+)
 from servemark.results.summary import ISL_TOLERANCE, Summary
 
 LOOP_LAG_LIMIT_S = 0.005
@@ -60,6 +67,8 @@ class Facts:
     asked_model: str | None = None
     differing_workers: Sequence[Mapping[str, str]] = ()
     """worker, fact, declared, observed."""
+    speculation_asked: bool = False
+    speculation: SpeculationFigures | None = None
 
 
 def _percent(share: float) -> float:
@@ -228,6 +237,22 @@ def cache_counter_impossible(facts: Facts) -> Warned | None:
     return None
 
 
+def speculation_idle(facts: Facts) -> Warned | None:
+    """Speculation was asked for and no token was drafted: the deployment measured is one without it."""
+    seen = facts.speculation
+    if not facts.speculation_asked or seen is None or seen.missing != "nothing_drafted":
+        return None
+    return Warned("speculation_idle", {"steps": f"{seen.steps or 0:.0f}"})
+
+
+def nothing_accepted(facts: Facts) -> Warned | None:
+    """Tokens were drafted and none was accepted: drafts cost time and give nothing."""
+    seen = facts.speculation
+    if seen is None or not seen.drafted or seen.accepted:
+        return None
+    return Warned("nothing_accepted", {"drafted": f"{seen.drafted:.0f}"})
+
+
 def eval_incomplete(facts: Facts) -> Warned | None:
     """An expected accuracy task is missing, ran fewer items than planned, or left items unanswered."""
     scored = {score.task: score for score in facts.evals}
@@ -377,6 +402,7 @@ DOUBTS: tuple[Callable[[Facts], Warned | None], ...] = (
     engine_restarted,
     other_model,
     worker_differs,
+    speculation_idle,
     replay_invalid,
     server_gone,
     too_many_failed,
@@ -397,6 +423,7 @@ DOUBTS: tuple[Callable[[Facts], Warned | None], ...] = (
     first_chunk_assumed,
     cache_counter_impossible,
     cache_counter_disagrees,
+    nothing_accepted,
     eval_incomplete,
     stalls_seen,
     clock_jumped,

@@ -190,6 +190,8 @@ class Eval:
     stderr: float | None = None
     n: int | None = None
     passed: bool | None = None
+    concurrency: int | None = None
+    """Requests in flight while it was asked, where the source says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,17 @@ def _engine_share(stored: Row) -> float | None:
     return (after - before) / (last - first)
 
 
+def _speculation(stored: Row) -> dict[str, float | None]:
+    """Rises of the speculation counters that the row keeps, as in `evals.acceptance`: one that the first reading lacks
+    began at 0."""
+    place = "observed.engine_counters"
+    found: dict[str, float | None] = {}
+    for name in ("steps", "drafted", "accepted"):
+        before, after = (field_value(stored, f"{place}.{when}.spec_{name}") for when in ("before", "after"))
+        found[name] = None if after is None else after - (before or 0.0)
+    return found
+
+
 def _scores(tasks: Sequence[TaskOutcome]) -> list[dict[str, Any]]:
     """Each task's counts as they were made again from its samples while they were read."""
     names = ("correct", "n", "score", "unanswered")
@@ -122,5 +133,6 @@ def rebuild(raw: Raw) -> dict[str, Any]:
         "stalls": seen.stalls,
         "achieved_concurrency": seen.live_sessions()[0],
         "cache": {"usage": seen.usage_cache_share(), "engine": _engine_share(raw.stored)},
+        "speculation": _speculation(raw.stored),
         "evals": _scores(raw.tasks),
     }

@@ -45,6 +45,23 @@ class CacheFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeculationFigures:
+    """Speculative decoding over the measured window, from the engine's counters, after - before (`evals.acceptance`).
+
+    `per_position[i]` is the share of verify steps whose draft token i was accepted; empty where the engine does not say.
+    `gauge_length` is a value of the engine's last moments, not of the window. `missing` says why there is no acceptance
+    length.
+    """
+
+    steps: float | None
+    drafted: float | None
+    accepted: float | None
+    per_position: tuple[float, ...] = ()
+    gauge_length: float | None = None
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ClientHealth:
     """The instrument watching itself during the measured window."""
 
@@ -202,3 +219,5 @@ class ResultRow:
     schema: int = ROW_SCHEMA
     replayed: ReplayFigures | None = None
     """None in rows from before it was kept."""
+    speculation: SpeculationFigures | None = None
+    """None where no speculation was asked for and none was seen, and in rows from before it was kept."""

@@ -321,9 +321,13 @@ def _usage_evidence(raw: Raw, lang: str | None) -> list[Evidence]:
 
 
 def _engine_evidence(raw: Raw, lang: str | None) -> list[Evidence]:
-    """The engine's counters before and after the window, as the row keeps them."""
+    """The engine's cache counters before and after the window, as the row keeps them."""
+    return _counter_evidence(("cached_prompt_tokens", "prompt_tokens"), raw)
+
+
+def _counter_evidence(names: tuple[str, ...], raw: Raw) -> list[Evidence]:
     found = []
-    for name in ("cached_prompt_tokens", "prompt_tokens"):
+    for name in names:
         place = "observed.engine_counters"
         before, after = (
             _raw_field(dict(raw.stored), f"{place}.{when}.{name}") for when in ("before", "after")
@@ -339,4 +343,8 @@ _SPECIAL: dict[str, Callable[[Raw, str | None], list[Evidence]]] = {
     "achieved_concurrency": _sessions_evidence,
     "cache.usage": _usage_evidence,
     "cache.engine": _engine_evidence,
+    **{
+        f"speculation.{name}": lambda raw, _, name=name: _counter_evidence((f"spec_{name}",), raw)  # type: ignore[misc]
+        for name in ("steps", "drafted", "accepted")
+    },
 }

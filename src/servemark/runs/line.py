@@ -9,6 +9,7 @@ from pathlib import Path
 from servemark.base.errors import Layer, ServemarkError
 from servemark.base.files import disk_error
 from servemark.base.home import Home
+from servemark.evals.forced import forced_by_engine
 from servemark.evals.samples import SAMPLES_NAME
 from servemark.launch.engines.protocol import EngineIdentity
 from servemark.plan.points import Point
@@ -159,6 +160,9 @@ def _healthy(line: _Line, engine: LiveEngine) -> tuple[EngineIdentity, TextMaker
     """Every worker has said what it is, and the deployment counts and fits what will be sent."""
     engine.require_healthy()
     identity = engine.identity()
+    rule = forced_by_engine(identity.details) if line.request.tasks else None
+    if rule is not None:
+        raise rule.refusal(str(engine.log_path))
     words = build_word_table(engine.tokenize)
     text = TextMaker(words, TEXT_SEED)
     marker = cache_bust_marker(line.outcome.line_id, "session") if line.request.cache_bust != "none" else ""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from servemark.evals.expected import ExpectedSet
+from servemark.evals.forced import forced
 from servemark.launch.engines.registry import FRAMEWORKS
 from servemark.runs.host import host_facts, package_versions, versions
 from servemark.traces.describe import describe
@@ -55,7 +56,41 @@ def declared(request: LineRequest) -> dict[str, object]:
         "spec_decoding": choice.entry.spec_decoding,
         "kv_offloading": choice.entry.kv_offloading,
         "engine_args": dict(choice.deployment.roles[0].args),
+        **_speculation(request),
+        **_thresholds(request),
     }
+
+
+def _thresholds(request: LineRequest) -> dict[str, object]:
+    """Least scores of the suite for this arm's model, written down before the run; nothing where it states none."""
+    found = request.choice.suite.thresholds([]) if request.tasks else None
+    if found is None:
+        return {}
+    prefix = request.choice.arm.model_prefix
+    limits = {task.id: found.of(prefix, task.id) for task in request.tasks}
+    return {"eval_thresholds": {task: limit for task, limit in limits.items() if limit is not None}}
+
+
+def _speculation(request: LineRequest) -> dict[str, object]:
+    """Speculative decoding as the recipe asks for it, and whether its acceptance is forced; nothing without it."""
+    deployment = request.choice.deployment
+    role = deployment.role("decode") or deployment.role("aggregated")
+    asked = role.speculative if role is not None else None
+    rule = forced(request.choice.entry, deployment)
+    if asked is None and rule is None:
+        return {}
+    found: dict[str, object] = {
+        "speculation": {
+            "method": None if asked is None else asked.method,
+            "draft_tokens": None if asked is None else asked.draft_tokens,
+            "draft_model": None if asked is None else asked.draft_model,
+            "acceptance": "real" if rule is None else "forced",
+            "forced_by": None if rule is None else rule.name,
+        }
+    }
+    if rule is not None and rule.length is not None:
+        found["acceptance_length"] = rule.length
+    return found
 
 
 def workload_facts(request: LineRequest) -> dict[str, object]:

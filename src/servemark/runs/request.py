@@ -14,6 +14,7 @@ from servemark.catalog.nodes import errors_of, problems_error
 from servemark.catalog.selector import parse_selector
 from servemark.catalog.suite import Suite
 from servemark.catalog.yaml_nodes import read_yaml
+from servemark.evals.forced import forced
 from servemark.evals.registry import find_task
 from servemark.evals.tasks import EvalTask
 from servemark.launch.job import frontend_of
@@ -95,6 +96,9 @@ def prepare(selector_text: str, options: RunOptions, default_suite: str | None =
     bust: CacheBust = options.cache_bust or ("none" if bench.cache_state == "cold" else "session")
     cold = bust == "none"
     tasks = tuple(find_task(name, str(bench.at)) for name in bench.evals) if options.evals else ()
+    rule = forced(choice.entry, choice.deployment) if tasks else None
+    if rule is not None:
+        raise rule.refusal()
     inputs.update(_suite_files(choice))
     return LineRequest(
         choice=choice,

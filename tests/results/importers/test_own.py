@@ -17,7 +17,7 @@ from servemark.results.importers.base import surest
 from servemark.results.importers.registry import MODULES, importer_of, importers
 from servemark.results.importers.registry_tools import TOOLS
 from servemark.results.point import Point, point_json
-from servemark.results.row import ReplayFigures, WindowTokens
+from servemark.results.row import ReplayFigures, SpeculationFigures, WindowTokens
 from servemark.results.serialize import read_result
 
 HELP = runpy.run_path(str(Path(__file__).with_name("make_given.py")))
@@ -131,3 +131,26 @@ def test_every_hint_that_an_importer_reads_may_be_given() -> None:
     files = Path(base.__file__).parent.glob("*.py")
     read = {name for path in files for name in pattern.findall(path.read_text(encoding="utf-8"))}
     assert {"hardware", "gpus", "run"} <= read <= set(base.HINTS)
+
+
+def test_evals_pass_by_the_threshold_that_was_declared(folders: list[Path]) -> None:
+    """The score of the made run lies between 0.1 and 1: passed by the one limit, failed by the other, None without."""
+    row = read_result(folders[2] / "result.json")
+    score = row.evals[0]
+    for limit, passed in ((0.1, True), (1.0, False), ("high", None), (True, None)):
+        declared = {**row.declared, "eval_thresholds": {score.task: limit}}
+        assert own.point_of(replace(row, declared=declared)).evals[0].passed is passed
+    assert own.point_of(row).evals[0].passed is None
+
+
+def test_speculation_is_told_with_its_acceptance(folders: list[Path]) -> None:
+    """What the recipe asks for, whether it is forced, and the length of the window: 1 + 30 / 20."""
+    row = read_result(folders[2] / "result.json")
+    said = {"method": "draft-simple", "draft_tokens": 3, "acceptance": "forced"}
+    seen = SpeculationFigures(20.0, 60.0, 30.0)
+    declared = {**row.declared, "speculation": said, "acceptance_length": 2.5}
+    point = own.point_of(replace(row, declared=declared, speculation=seen))
+    assert point.identity.speculation is not None
+    assert (point.identity.speculation.draft_tokens, point.identity.speculation.acceptance) == (3, "forced")
+    assert point.observed["acceptance_length"] == point.value("acceptance_length") == 2.5
+    assert point.observed["eval_acceptance"] == "forced"

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from servemark.checks.example import DSPARK
 from servemark.checks.golden import (
-    Curve,
-    StatedLength,
-    curves_of,
+    belongs,
+    close,
+    fitting_curves,
+    golden_of,
     in_units_of,
-    method_of,
     plain_model,
     recipe_lengths,
     stated_lengths,
@@ -23,40 +23,12 @@ _DISAGG, _TRT = "recipes/owl/disagg.yaml", "recipes/owl/trt.yaml"
 _LENGTH = "SYNTHETIC_ACCEPTANCE_LENGTH=2.70"
 
 
-def _curves(view: EntryView, one: StatedLength) -> list[Curve]:
-    if one.speculative is None:
-        return []
-    return curves_of(view.world.golden, view.arm.model, method_of(one.speculative))
-
-
-def _fitting(curves: list[Curve], one: StatedLength) -> list[Curve]:
-    """Curves measured with the sampling that the recipe states. A recipe that leaves verification to the
-    synthetic setting states the draft's sampling only."""
-    spec = one.speculative
-    if spec is None:
-        return []
-    wanted = spec.draft_sampling == "probabilistic"
-    named = [curve for curve in curves if curve.probabilistic == wanted]
-    if spec.method != "dspark" or not any(curve.probabilistic for curve in curves):
-        return curves
-    return named
-
-
-def _close(one: float, other: float) -> bool:
-    return abs(one - other) < 0.005
-
-
 @rule("SPC601", "error", wrong=(("masters.yaml", _LENGTH, "SYNTHETIC_ACCEPTANCE_LENGTH=2.91"),))
 def golden_length(view: EntryView) -> Iterator[Hit]:
     """A forced acceptance length against the golden value of that model, method and number of draft tokens."""
     for one in stated_lengths(view):
-        spec = one.speculative
-        curves = _fitting(_curves(view, one), one)
-        if spec is None or spec.draft_tokens is None or not curves:
-            continue
-        right = [c.values.get(("thinking_on", spec.draft_tokens)) for c in curves]
-        known = [golden for golden in right if golden is not None]
-        if not known or any(_close(golden.length, one.value) for golden in known):
+        spec, known = one.speculative, golden_of(view, one)
+        if spec is None or not known or any(close(golden.length, one.value) for golden in known):
             continue
         wanted = known[0]
         related = (
@@ -72,23 +44,13 @@ def golden_length(view: EntryView) -> Iterator[Hit]:
             "golden": " / ".join(f"{golden.length:.2f}" for golden in known),
             "tokens": spec.draft_tokens,
             "file": wanted.at.file,
-            "belongs": _belongs(view, one),
+            "belongs": belongs(view, one),
         }
         fix = None
         if len({golden.length for golden in known}) == 1:
             new = in_units_of(one.name, wanted.length)
             fix = Fix(one.at, one.written, new, safe=False)
         yield Hit(one.at, values, related, fix, "elsewhere" if values["belongs"] else None)
-
-
-def _belongs(view: EntryView, one: StatedLength) -> str:
-    """Where the stated value stands instead: another draft length, mode or curve of the same model."""
-    found = []
-    for curve in _curves(view, one):
-        for (mode, tokens), golden in curve.values.items():
-            if _close(golden.length, one.value):
-                found.append(f"{golden.at.file}: {mode} {tokens}")
-    return "; ".join(found[:3])
 
 
 @rule("SPC602", "note", wrong=(("golden/owl2_mtp.yaml", "owl-2:", "owl-3:"),))
@@ -98,8 +60,7 @@ def no_golden(view: EntryView) -> Iterator[Hit]:
         spec = one.speculative
         if spec is None or spec.draft_tokens is None:
             continue
-        curves = _fitting(_curves(view, one), one)
-        if not any(c.values.get(("thinking_on", spec.draft_tokens)) for c in curves):
+        if not golden_of(view, one):
             values: dict[str, object] = {
                 "value": one.written,
                 "name": one.name,
@@ -319,9 +280,9 @@ def curve_sampling(view: EntryView) -> Iterator[Hit]:
         spec = one.speculative
         if spec is None or spec.draft_tokens is None or spec.rejection_sampling is not None:
             continue
-        for curve in _fitting(_curves(view, one), one):
+        for curve in fitting_curves(view, one):
             golden = curve.values.get(("thinking_on", spec.draft_tokens))
-            if curve.block and golden is not None and _close(golden.length, one.value):
+            if curve.block and golden is not None and close(golden.length, one.value):
                 related = (
                     Related(
                         golden.at,

@@ -21,7 +21,7 @@ from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.catalog.gguf import read_gguf
 from servemark.launch.cpus import usable_cpus
 from servemark.launch.engines import embedded_child
-from servemark.launch.engines.embedded_args import parse_args
+from servemark.launch.engines.embedded_args import DRAFT_MODEL, parse_args
 from servemark.launch.engines.model_file import model_sha256, start_hashing
 from servemark.launch.engines.openai_probe import model_entries, serves_ours
 from servemark.launch.engines.prometheus import parse_prometheus
@@ -135,6 +135,12 @@ class EmbeddedAdapter:
         model = resolve_model(request.model)
         read_gguf(model)
         start_hashing(model)
+        files = [model]
+        if DRAFT_MODEL in settings:
+            draft = resolve_model(str(settings[DRAFT_MODEL]))
+            read_gguf(draft)
+            settings[DRAFT_MODEL] = str(draft)
+            files += [draft] if draft != model else []
         threads = settings.get("cpuparams.n_threads", default_threads())
         folder = settings.get("slot_save_path")
         if folder is not None:
@@ -159,7 +165,7 @@ class EmbeddedAdapter:
         return EngineCommand(
             argv=(sys.executable, "-P", str(Path(embedded_child.__file__)), config),
             env=_environment(request.env),
-            model_files=(model,),
+            model_files=tuple(files),
         )
 
     def ready(self, base_url: str, request: EngineRequest) -> bool:

@@ -28,6 +28,20 @@ _FLASH_ATTN = {
     "on": "LLAMA_FLASH_ATTN_TYPE_ENABLED",
     "off": "LLAMA_FLASH_ATTN_TYPE_DISABLED",
 }
+_SPEC_TYPES = {
+    "none": "COMMON_SPECULATIVE_TYPE_NONE",
+    "draft-simple": "COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE",
+    "draft-eagle3": "COMMON_SPECULATIVE_TYPE_DRAFT_EAGLE3",
+    "draft-mtp": "COMMON_SPECULATIVE_TYPE_DRAFT_MTP",
+    "draft-dspark": "COMMON_SPECULATIVE_TYPE_DRAFT_DSPARK",
+    "ngram-simple": "COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE",
+    "ngram-map-k": "COMMON_SPECULATIVE_TYPE_NGRAM_MAP_K",
+    "ngram-map-k4v": "COMMON_SPECULATIVE_TYPE_NGRAM_MAP_K4V",
+    "ngram-mod": "COMMON_SPECULATIVE_TYPE_NGRAM_MOD",
+    "ngram-cache": "COMMON_SPECULATIVE_TYPE_NGRAM_CACHE",
+}
+"""Where speculation is asked for, the type must be: with a draft model alone the server drafts nothing and says so
+nowhere."""
 MAX_TEXT = 20_000
 """Characters of a chat template, the longest of all."""
 
@@ -38,7 +52,7 @@ class Arg:
     takes."""
 
     target: str
-    kind: Literal["int", "float", "bool", "enum", "folder", "text"]
+    kind: Literal["int", "float", "bool", "enum", "enums", "folder", "model", "text"]
     least: float = 0
     most: float = 2**31 - 1
     enum: str = ""
@@ -51,40 +65,64 @@ class Arg:
             return "true | false"
         if self.kind == "enum":
             return " | ".join(self.members or ())
-        if self.kind in {"folder", "text"}:
-            return {"folder": "relative/path", "text": f"1..{MAX_TEXT} characters"}[self.kind]
+        if self.kind == "enums":
+            return "[" + " | ".join(self.members or ()) + ", ...]"
+        words = {
+            "folder": "relative/path",
+            "model": "embedded:NAME | FILE.gguf",
+            "text": f"1..{MAX_TEXT} characters",
+        }
+        if self.kind in words:
+            return words[self.kind]
         most = "" if self.most == 2**31 - 1 else f"{self.most:g}"
         return f"{self.kind} {self.least:g}..{most}"
 
     def encode(self, value: object) -> object:
         """The JSON form that the child understands; raises ValueError for a value that is not allowed."""
         if self.kind == "bool":
-            if isinstance(value, bool):
-                return value
-        elif self.kind == "text":
-            if isinstance(value, str) and 0 < len(value) <= MAX_TEXT and "\0" not in value:
-                return value
-        elif self.kind == "enum":
+            found: object | None = value if isinstance(value, bool) else None
+        elif self.kind in {"enum", "enums"}:
+            found = self._members(value)
+        elif self.kind in {"folder", "model", "text"}:
+            known = isinstance(value, str) and 0 < len(value) <= MAX_TEXT and "\0" not in value
+            found = value if known and (self.kind != "folder" or _stays_inside(str(value))) else None
+        else:
+            found = self._number(value)
+        if found is None:
+            raise ValueError
+        return found
+
+    def _members(self, value: object) -> object | None:
+        """Members of an enumeration by their words; None for a word that it does not have."""
+        members = self.members or {}
+        if self.kind == "enum":
             # YAML 1.1 reads a bare on and off as booleans.
             word = {True: "on", False: "off"}.get(value) if isinstance(value, bool) else value
-            if isinstance(word, str) and self.members and word in self.members:
-                return {"enum": self.enum, "member": self.members[word]}
-        elif self.kind == "folder":
-            if isinstance(value, str) and _stays_inside(value):
-                return value
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            whole = isinstance(value, int) or self.kind == "float"
-            if whole and math.isfinite(value) and self.least <= value <= self.most:
-                return value
-        raise ValueError
+            if not isinstance(word, str) or word not in members:
+                return None
+            return {"enum": self.enum, "member": members[word]}
+        words = value if isinstance(value, list) else str(value).split(",")
+        named = [word.strip() for word in words if isinstance(word, str)]
+        if not named or len(named) < len(words) or not all(word in members for word in named):
+            return None
+        return {"enum": self.enum, "members": [members[word] for word in named]}
+
+    def _number(self, value: object) -> object | None:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return None
+        whole = isinstance(value, int) or self.kind == "float"
+        return value if whole and math.isfinite(value) and self.least <= value <= self.most else None
 
 
 def _stays_inside(value: str) -> bool:
     path = PurePosixPath(value)
-    return bool(value) and "\0" not in value and not path.is_absolute() and ".." not in path.parts
+    return not path.is_absolute() and ".." not in path.parts
 
 
 _KV = "ggml_type"
+DRAFT_MODEL = "speculative.draft.mparams.path"
+SYNTH_LENGTH = "speculative.synth_len"
+"""The acceptance length that the server forces, whatever the drafts are."""
 ARGS: dict[str, Arg] = {
     "ctx-size": Arg("n_ctx", "int", most=1 << 24),
     "parallel": Arg("n_parallel", "int", 1, 256),
@@ -119,6 +157,15 @@ ARGS: dict[str, Arg] = {
     "top-p": Arg("sampling.top_p", "float", 0, 1),
     "min-p": Arg("sampling.min_p", "float", 0, 1),
     "repeat-penalty": Arg("sampling.penalty_repeat", "float", 0, 100),
+    "spec-type": Arg("speculative.types", "enums", enum="common_speculative_type", members=_SPEC_TYPES),
+    "spec-draft-model": Arg(DRAFT_MODEL, "model"),
+    "spec-draft-n-max": Arg("speculative.draft.n_max", "int", 1, 128),
+    "spec-draft-n-min": Arg("speculative.draft.n_min", "int", 0, 128),
+    "spec-draft-p-min": Arg("speculative.draft.p_min", "float", 0, 1),
+    "spec-ngram-simple-size-n": Arg("speculative.ngram_simple.size_n", "int", 1, 1024),
+    "spec-ngram-simple-size-m": Arg("speculative.ngram_simple.size_m", "int", 1, 1024),
+    "spec-ngram-simple-min-hits": Arg("speculative.ngram_simple.min_hits", "int", 1, 1024),
+    "spec-synth-len": Arg(SYNTH_LENGTH, "float", 1, 129),
 }
 RESERVED = frozenset(
     {"host", "port", "model", "alias", "metrics", "slots", "props", "offline", "ui", "api-key"}

@@ -1,10 +1,10 @@
 """The embedded engine's process: llama.cpp's own HTTP server in this interpreter, run as a script.
 
 `python -P embedded_child.py CONFIG`, CONFIG a JSON object: `set` maps dotted parameters to values (a member
-of an enumeration is `{"enum": name, "member": name}`, a set of texts is `{"texts": [...]}`), `make_folder` is
-a folder to make first, or null. It imports xllamacpp and the standard library only. SIGTERM and SIGINT keep
-the kernel's default action, so that they end it at once, whatever it computes. When its stdin is a pipe and
-reaches its end, whoever started it is gone and it ends too.
+of an enumeration is `{"enum": name, "member": name}`, a list of them has `members`, a set of texts is
+`{"texts": [...]}`), `make_folder` is a folder to make first, or null. It imports xllamacpp and the standard
+library only. SIGTERM and SIGINT keep the kernel's default action, so that they end it at once, whatever it
+computes. When its stdin is a pipe and reaches its end, whoever started it is gone and it ends too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def _apply(params: Any, module: Any, settings: dict[str, Any]) -> None:  # noqa:
         for parent in parents:
             target = getattr(target, parent)
         value = raw
-        if isinstance(raw, dict):
+        if isinstance(raw, dict) and "members" in raw:
+            value = [getattr(getattr(module, raw["enum"]), member) for member in raw["members"]]
+        elif isinstance(raw, dict):
             value = (
                 set(raw["texts"]) if "texts" in raw else getattr(getattr(module, raw["enum"]), raw["member"])
             )

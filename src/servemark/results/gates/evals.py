@@ -67,31 +67,41 @@ def eval_failed(point: Point, context: Context) -> GateFinding:
     return _FAILED_OK if judged else _FAILED_UNJUDGED
 
 
+def _wanted(expected: object) -> dict[tuple[str, int | None], float | None]:
+    """(task, concurrency) -> items planned; None where nobody said which or how many."""
+    if isinstance(expected, Mapping):
+        return {(str(task), None): plain(items) for task, items in expected.items()}
+    wanted: dict[tuple[str, int | None], float | None] = {}
+    for each in expected if isinstance(expected, list | tuple) else ():
+        if isinstance(each, str):
+            wanted[each, None] = None
+        elif isinstance(each, Mapping) and isinstance(each.get("task"), str):
+            at = each.get("concurrency")
+            wanted[str(each["task"]), at if isinstance(at, int) else None] = plain(each.get("n"))
+    return wanted
+
+
 _MISSING_SKIP = skips("eval_missing", "nothing_expected")[0]
 _MISSING_OK = passed("eval_missing")
 
 
 def eval_missing(point: Point, context: Context) -> GateFinding:
     """Every eval that was written down before the run is there, with as many items as planned: `expected["evals"]`
-    lists tasks, or maps a task to its items. One item of ten that passes is not a pass."""
-    expected = point.expected.get("evals")
-    if isinstance(expected, Mapping):
-        wanted = {str(task): plain(items) for task, items in expected.items()}
-    elif isinstance(expected, list | tuple):
-        wanted = {each: None for each in expected if isinstance(each, str)}
-    else:
-        return _MISSING_SKIP
+    lists tasks (names, or `{task, n}` as our own manifests do), or maps a task to its items. One item of ten that
+    passes is not a pass; what was promised and is not there keeps a point off every front."""
+    wanted = _wanted(point.expected.get("evals"))
     if not wanted:
         return _MISSING_SKIP
-    items: dict[str, int | None] = {}
+    items: dict[tuple[str, int | None], int | None] = {}
     for each in _evals(point, context):
-        known = items.get(each.task)
-        items[each.task] = each.n if known is None else max(known, each.n or 0)
+        for key in {(each.task, None), (each.task, each.concurrency)}:
+            known = items.get(key)
+            items[key] = each.n if known is None else max(known, each.n or 0)
     short_of = []
-    for task, planned in wanted.items():
-        ran = items.get(task)
-        if task not in items or (planned is not None and ran is not None and ran < planned):
-            short_of.append(task)
+    for (task, at), planned in wanted.items():
+        ran = items.get((task, at))
+        if (task, at) not in items or (planned is not None and ran is not None and ran < planned):
+            short_of.append(task if at is None else f"{task} c{at}")
     if not short_of:
         return _MISSING_OK
     values: dict[str, object] = {
@@ -99,7 +109,7 @@ def eval_missing(point: Point, context: Context) -> GateFinding:
         "n": len(short_of),
         "expected": len(wanted),
     }
-    return GateFinding("eval_missing", Severity.WARNING, values)
+    return GateFinding("eval_missing", Severity.QUARANTINE, values)
 
 
 def _policy(value: object) -> str | None:
@@ -192,7 +202,7 @@ def acceptance_length(point: Point, _context: Context) -> GateFinding:
 
 GATES = (
     Gate("eval_failed", 1, eval_failed, None, "the threshold of the task"),
-    Gate("eval_missing", 1, eval_missing, 0.0, "the run's own manifest", idle=("expected", _MISSING_SKIP)),
+    Gate("eval_missing", 2, eval_missing, 0.0, "the run's own manifest", idle=("expected", _MISSING_SKIP)),
     Gate(
         "eval_synthetic", 1, eval_synthetic, None, "golden acceptance policy", idle=("evals", _SYNTHETIC_NONE)
     ),

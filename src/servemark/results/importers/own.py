@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from servemark.base.errors import ServemarkError
+from servemark.metrics.accuracy import EvalScore
 from servemark.metrics.address import Address, all_addresses, parse
 from servemark.metrics.derive import Reading
 from servemark.metrics.derive import read as read_figure
@@ -44,7 +45,7 @@ from servemark.results.serialize import (
 )
 
 ID = "servemark"
-VERSION = 1
+VERSION = 2
 
 _KEYS = re.compile(rb'"(row_sha256|run_id|point_id|distributions|schema)"\s*:')
 _USED = frozenset(
@@ -80,7 +81,15 @@ def point_of(
     values = row_to_json(row) if plain is None else plain
     counts = row.counts
     evals = tuple(
-        Eval(score.task, score.score, f"share correct, version {score.version}", score.stderr, score.n)
+        Eval(
+            score.task,
+            score.score,
+            f"share correct, version {score.version}",
+            score.stderr,
+            score.n,
+            _passed(row, score),
+            score.concurrency,
+        )
         for score in row.evals
         if score.answered
     )
@@ -101,7 +110,7 @@ def point_of(
         evals=evals,
         expected=dict(expected or {}),
         declared=dict(row.declared),
-        observed=dict(row.observed),
+        observed={**row.observed, **_acceptance(values, row)},
         client={
             "limited": row.client.limited,
             "loop_lag_p99_s": row.client.loop_lag_p99_s,
@@ -172,13 +181,44 @@ def _identity(row: ResultRow) -> PointIdentity:
         engine_version=_first(seen.get("version")),
         image=_first(said.get("image")),
         precision=Precision(precision, PRECISIONS.get((precision or "").lower())),
-        speculation=None if method in {None, "none"} else Speculation(str(method)),
+        speculation=_speculation(row, None if method in {None, "none"} else method),
         topology=_topology(said.get("topology")),
         offload=None if tier in {None, "none"} else Offload(str(tier)),
         recipe_fingerprint=_first(said.get("deployment")),
         router=_first(said.get("router")),
         extra=_extra(said),
     )
+
+
+def _passed(row: ResultRow, score: EvalScore) -> bool | None:
+    """Against the threshold that was written down before the run; None without one. Items left out never pass."""
+    limits = row.declared.get("eval_thresholds")
+    limit = limits.get(score.task) if isinstance(limits, dict) else None
+    if not isinstance(limit, int | float) or isinstance(limit, bool):
+        return None
+    return score.n >= score.expected_n and score.score >= limit
+
+
+def _speculation(row: ResultRow, method: str | None) -> Speculation | None:
+    """As the row's declaration has it; rows from before it was kept name the master's method alone."""
+    said = row.declared.get("speculation")
+    asked: Mapping[str, object] = said if isinstance(said, dict) else {}
+    method = _first(method, asked.get("method"))
+    if method is None:
+        return None
+    return Speculation(method, _count(asked.get("draft_tokens")), _first(asked.get("acceptance")))
+
+
+def _acceptance(values: Mapping[str, Any], row: ResultRow) -> dict[str, object]:
+    """The acceptance length that gates compare with the declared one, and what the row's evals ran with."""
+    found: dict[str, object] = {}
+    length = read_figure(values, "acceptance_length").value
+    if length is not None:
+        found["acceptance_length"] = length
+    said = row.declared.get("speculation")
+    if row.evals and isinstance(said, dict):
+        found["eval_acceptance"] = said.get("acceptance")
+    return found
 
 
 def _extra(said: Mapping[str, object]) -> dict[str, object]:

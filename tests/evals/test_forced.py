@@ -1,0 +1,51 @@
+"""Forced acceptance: who says so. Recipes are written here; patterns of positions are worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from servemark.base.messages import LANGUAGES
+from servemark.evals.acceptance import Acceptance
+from servemark.evals.forced import forced_by_counters, forced_by_engine
+
+
+@pytest.mark.parametrize(
+    ("details", "length"),
+    [
+        ({"started_with": {"speculative.synth_len": 2.5}}, 2.5),
+        ({"started_with": {"speculative.synth_len": -1.0}}, None),  # llama.cpp's "off"
+        ({"config": [{"speculative_config": {"synthetic_acceptance_length": "3.36"}}]}, 3.36),
+        (
+            {"env": {"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS": "1.36"}},
+            2.36,
+        ),  # counts accepted drafts only
+        ({"env": {"SGLANG_SIMULATE_ACC_LEN": "2.36"}}, 2.36),
+        ({"speculative_config": {"num_speculative_tokens": 4}}, None),
+        ({}, None),
+    ],
+)
+def test_an_engine_says_so(details: dict[str, object], length: float | None) -> None:
+    found = forced_by_engine(details)
+    assert (None if found is None else found.length) == length
+    if found is not None:
+        for lang in LANGUAGES:
+            assert f"{length:.2f}" in found.refusal().what(lang)
+
+
+def test_a_deep_answer_ends() -> None:
+    deep: dict[str, object] = {"synth_len": 2.0}
+    for _ in range(5000):
+        deep = {"inner": deep}
+    assert forced_by_engine(deep) is None
+
+
+def test_a_pattern_that_only_a_rule_makes() -> None:
+    """3.36 of 4 drafts with the least variance: 1, 1, 0.36, 0. A model as its own draft: 1, 1, 0.93."""
+    rule = Acceptance(3.36, 0.59, 200, 800, 472, (1.0, 1.0, 0.36, 0.0))
+    assert forced_by_counters(rule) is not None
+    own = Acceptance(3.93, 1.0, 200, 600, 586, (1.0, 1.0, 0.93))
+    assert forced_by_counters(own) is None
+    few = Acceptance(3.36, 0.59, 10, 40, 23, (1.0, 1.0, 0.3, 0.0))
+    assert forced_by_counters(few) is None
+    real = Acceptance(2.5, 0.4, 200, 800, 300, (0.9, 0.4, 0.2, 0.0))
+    assert forced_by_counters(real) is None
