@@ -285,6 +285,9 @@ def test_columns_say_what_the_view_says(lang: str) -> None:
 def test_five_digits() -> None:
     """12345.6 -> 12346, 0.00123456 -> 0.0012346, a whole number without a fraction."""
     assert [short(v) for v in (12345.6, 0.00123456, 40.0, None)] == [12346, 0.0012346, 40, None]
+    # a reader rounds once more: 5809.49 must not come as 5809.5, which is 5810; whole parts are never cut
+    assert [short(v) for v in (5809.49, 1234567.4, 0.25)] == [5809.49, 1234567.4, 0.25]
+    assert [short(v) for v in (5809.4999999999, 73.0000001, 73.0)] == [5809.4999999999, 73.0000001, 73]
 
 
 def test_stretches_by_hand() -> None:

@@ -20,3 +20,11 @@ def test_words_read_back() -> None:
 def test_what_is_no_selection(word: str) -> None:
     with pytest.raises(ServemarkError):
         parse_selection([word])
+
+
+def test_bytes_that_are_no_text_are_refused_as_a_selection() -> None:
+    """A command line's byte 0xFF arrives as a lone surrogate, which no store can be asked for."""
+    with pytest.raises(ServemarkError) as found:
+        parse_selection(["model=\udcff"])
+    assert found.value.key == "analysis.selection.no_text"
+    assert parse_selection(["model=中文"]).model == ("中文",)

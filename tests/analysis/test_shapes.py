@@ -128,7 +128,7 @@ def test_a_second_run_of_a_point_replaces_the_first(tmp_path: Path) -> None:
         (99.96, "100"),
         (9.996, "10.0"),
         (999.6, "1000"),
-        (1234.5, "1234"),
+        (1234.5, "1235"),
         (12345.6, f"12{SPACE}346"),
         (1234567.0, f"1{SPACE}234{SPACE}567"),
         (-0.5, "-0.500"),
@@ -140,6 +140,11 @@ def test_a_second_run_of_a_point_replaces_the_first(tmp_path: Path) -> None:
 def test_significant(value: float, expected: str) -> None:
     """Three significant digits, no exponent, whole parts never cut."""
     assert significant(value) == expected
+
+
+def test_halves_are_rounded_as_browsers_do() -> None:
+    """(312.5).toFixed(0) is 313 and (1.125).toFixed(2) is 1.13 in JavaScript; halves to even would give 312 and 1.12."""
+    assert [significant(v) for v in (312.5, 1.125, -312.5)] == ["313", "1.13", "-313"]
 
 
 @given(st.floats(1e-6, 1e9))

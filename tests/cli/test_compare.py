@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from servemark.base.errors import ServemarkError
+from servemark.base.home import Home
+from servemark.cli.compare_sides import side_of
+from servemark.cli.import_files import intake_of
 from servemark.cli.main import run_cli
 from servemark.cli.text_table import columns_of
 
@@ -255,3 +259,12 @@ def test_runs_of_this_home(home: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert len(json.loads(one[1])["pairs"]) == 1
     itself = told(capsys, "latest", "latest", "--fail-on", "any", "--json")
     assert (itself[0], json.loads(itself[1])["verdict"]) == (0, "same")
+
+
+def test_an_empty_side_is_none_and_not_the_whole_store(tmp_path: Path) -> None:
+    """`compare "$BASE" after.json` with BASE unset must say so."""
+    home = Home(tmp_path)
+    for empty in ("", " "):
+        with pytest.raises(ServemarkError) as found:
+            side_of(empty, (), home, intake_of(home, ()))
+        assert found.value.key == "compare.no_side"

@@ -45,3 +45,13 @@ def test_absent_is_absent() -> None:
     assert figure_value({"eval_score.a": 0.5}, "eval_score") == 0.5
     with pytest.raises(ServemarkError):
         figure_value({}, "no_such")
+
+
+def test_a_size_that_no_measurement_has_is_no_value() -> None:
+    """1 ÷ 5e-324 is infinite, and 3600 times 1e-308 ÷ 1e6 is 0: neither may reach an axis, a cost or a mean."""
+    for value in (5e-324, 1e-308, 1e308, float("inf")):
+        for stated, name in (("tpot_s.p50", "interactivity.p50"), ("e2el_s.p50", "e2el_s.p50")):
+            reading = read_figure({stated: value}, name)
+            assert (reading.value, reading.reason) == (None, "metrics.absent.magnitude")
+    assert figure_value({"output_tokens_per_s_per_gpu": 1e308}, "output_tokens_per_s", 8) is None
+    assert figure_value({"error_rate": 0.0}, "error_rate") == 0.0

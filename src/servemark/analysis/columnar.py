@@ -1,5 +1,5 @@
-"""A front view as columns: what a page and other programs read. Small, because names stand once and numbers have five
-significant digits; complete, because every row is there with its reason."""
+"""A front view as columns: what a page and other programs read. Small, because names stand once and numbers have few
+digits; complete, because every row is there with its reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from servemark.analysis.selection import LISTS, Selection
 from servemark.analysis.staircase import Vertex
 from servemark.analysis.targets import TargetRead
 
-DIGITS = 5
+DIGITS = (5, 9, 17)
+"""Significant digits of a number: so many, and more only where rounding once more for a reader could go another way."""
+SMALL = 100
+"""Below it a whole count is shown without a fraction and any other with one: 73 GPUs, 73.0 tokens on average."""
 LINE_ID = 8
 """Letters of a line key in `lines`: a selection takes beginnings (`line=`), and 435 points stay below 25 KB."""
 
@@ -168,10 +171,19 @@ def _read(read: TargetRead) -> dict[str, object]:
 
 
 def short(value: float | None) -> float | int | None:
-    """Five significant digits; a whole number without a fraction."""
+    """The value as a reader's rounding may take it, in five significant digits as a rule; a whole number without a fraction.
+
+    Who rounds twice errs where the first rounding ends on a half: 5809.49 is 5809, but 5809.5 would be 5810. A number whose
+    last digit is 5 is therefore given with more digits. Whole parts are shown in full (`format.significant`) and kept."""
     if value is None:
         return None
-    rounded = float(f"{value:.{DIGITS}g}")
+    rounded = value
+    for digits in DIGITS:
+        text = f"{value:.{digits - 1}e}"
+        rounded = float(text)
+        cut = abs(value) >= 10**digits or (abs(value) < SMALL and rounded.is_integer() and rounded != value)
+        if not cut and not text.partition("e")[0].rstrip("0").endswith("5"):
+            break
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 

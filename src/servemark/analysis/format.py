@@ -9,29 +9,37 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 from servemark.metrics.registry import Unit
 
 ABSENT = "—"
 SPACE = "\u202f"
+_EXACT = Context(prec=400, rounding=ROUND_HALF_UP)
 _COUNTED = {Unit.COUNT, Unit.REQUESTS, Unit.SESSIONS, Unit.GPUS}
 """Units that the metric's own name already says: "Ok requests: 60" needs no second word."""
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """`value` rounded to `digits` significant digits, never with an exponent; whole parts are never cut.
+    """`value` rounded to `digits` significant digits, never with an exponent; whole parts are never cut. A half is rounded
+    away from 0, as browsers do, so that a page and a terminal say the same.
 
-    1234.5 -> 1234 or 1235, 0.012345 -> 0.0123, 99.96 -> 100. Below 1e-9 it is written 0.
+    1234.5 -> 1235, 0.012345 -> 0.0123, 99.96 -> 100. Below 1e-9 it is written 0.
     """
     if not math.isfinite(value):
         return ABSENT
     if abs(value) < 1e-9:
         return "0"
     decimals = min(12, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
-    text = f"{value:.{decimals}f}"
+    text = _fixed(value, decimals)
     if decimals and len(text.replace("-", "").replace(".", "").lstrip("0")) > digits:
-        text = f"{value:.{decimals - 1}f}"  # rounding carried into a new digit: 99.96 -> 100.0 -> 100
+        text = _fixed(value, decimals - 1)  # rounding carried into a new digit: 99.96 -> 100.0 -> 100
     return group(text)
+
+
+def _fixed(value: float, decimals: int) -> str:
+    """What JavaScript's `toFixed` gives; `format` would round a half to the even digit."""
+    return format(_EXACT.quantize(Decimal(value), Decimal(1).scaleb(-decimals)), "f")
 
 
 def group(text: str) -> str:

@@ -76,6 +76,10 @@ def selection_of(pairs: Iterable[tuple[str, str]]) -> Selection:
     for key, value in pairs:
         if len(value) > MAX_TEXT:
             raise input_error("analysis.selection.long", name=key[:40], limit=MAX_TEXT)
+        if (
+            not value.isascii() and value.encode("utf-8", "replace").decode() != value
+        ):  # bytes that are no UTF-8
+            raise input_error("analysis.selection.no_text", name=key[:40], value=ascii(value)[:80])
         if key == "date":
             since, until = _dates(value)
         elif key == "all":

@@ -37,7 +37,9 @@ def side_of(argument: str, common: Sequence[str], home: Home, intake: Intake) ->
     """The side that one argument names, narrowed by the common words. Raises ServemarkError (exit code 2) where it names
     nothing, or nothing of it is a result."""
     narrow = parse_selection(common)
-    if argument and _exists(argument):
+    if not argument.strip():  # an unset variable of a script must not mean the whole store
+        raise input_error("compare.no_side", side=argument[:80])
+    if _exists(argument):
         return _of_files(argument, find(argument, home.raw, sys.stdin.buffer), narrow, intake)
     if argument == "latest":
         return _of_line(argument, home, narrow, intake)

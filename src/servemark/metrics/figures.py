@@ -17,6 +17,9 @@ from servemark.metrics.registry import FLIPPED, Kind
 UNSTATED = "metrics.absent.statistic"
 """The source states the metric, but not this percentile of it."""
 PER_GPU = "_per_gpu"
+SMALLEST, LARGEST = 1e-60, 1e60
+"""Sizes that a figure other than 0 can have. No measurement is near them, and all that is made of figures within (a product
+or a ratio of several, a width, a sum) is finite and not 0."""
 TOTALS = {"total_tokens": ("input_tokens", "output_tokens")}
 
 
@@ -40,6 +43,20 @@ def read_figure(
     figures: Mapping[str, float], address: Address | str, gpus_deployed: int | None = None
 ) -> FigureReading:
     """The figure that `address` names. Raises ServemarkError (exit code 2) for text that is no address."""
+    found = _read(figures, address, gpus_deployed)
+    if found.value is None or (
+        _plausible(found.value) and all(_plausible(each) for _, each in found.made_of)
+    ):
+        return found
+    return FigureReading(found.address, None, "metrics.absent.magnitude", found.made_of)
+
+
+def _plausible(value: float) -> bool:
+    """Whether a value can be one of a measurement; `nan` is none."""
+    return value == 0 or SMALLEST <= abs(value) <= LARGEST
+
+
+def _read(figures: Mapping[str, float], address: Address | str, gpus_deployed: int | None) -> FigureReading:
     chosen = parse(address) if isinstance(address, str) else address
     metric = chosen.metric
     if metric.kind is Kind.COST:  # another's rate card is not ours: a stated cost is never taken

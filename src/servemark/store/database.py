@@ -83,6 +83,8 @@ class Store:
         if read_only:
             return cls(path, _connect_read_only(path), True)
         make_folder(path.parent)
+        if path.exists() and not path.is_file():
+            raise fault(path, "not_a_database")
         connection = connect(path, f"{path.absolute().as_uri()}?mode=rwc")
         try:
             with faults_of(path):
@@ -332,6 +334,8 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     is read as an unchanging file."""
     if not path.exists():
         raise fault(path, "missing")
+    if not path.is_file():  # a folder, or a pipe that would never be opened
+        raise fault(path, "not_a_database")
     uri = path.absolute().as_uri()
     try:
         connection = connect(path, f"{uri}?mode=ro")
