@@ -99,7 +99,8 @@ function settle(ctx, facets) {
   const missing = {};
   const fresh = !ctx.params.has("x"); // an address that this page wrote has its axes; there, no precision means any
   if (fresh && !ctx.params.has("run")) for (const key of ["model", "scenario", "precision"]) if (!ctx.params.has(key)) missing[key] = usual[key];
-  for (const key of ["x", "y"]) if (!ctx.params.has(key)) missing[key] = usual[key];
+  // What is measured up the chart is left to the answer: these points may not have what the most of the store have.
+  for (const key of ctx.report ? ["x", "y"] : ["x"]) if (!ctx.params.has(key)) missing[key] = usual[key];
   if (!Object.values(missing).some(Boolean)) return;
   ctx.set(missing);
   for (const [key, value] of query(missing)) ctx.params.set(key, value);
