@@ -31,3 +31,17 @@ def test_nothing_to_draw() -> None:
     """No points or no room: no lines."""
     assert front_plot([], [], 40, 10) == []
     assert front_plot([PlotPoint(1, 1, "x", True)], [], 5, 2) == []
+
+
+def test_no_label_is_cut_or_run_into_another() -> None:
+    """Five loads close together, as of two fronts over each other: whatever is written is the whole name of one of them,
+    and every point is there. A label at the right edge stands on the left of its point."""
+    loads = ("c1024", "c512", "c256", "c32", "c4")
+    points = [PlotPoint(10 + i * 0.4, 5, load, True) for i, load in enumerate(loads)]
+    lines = front_plot(
+        [*points, PlotPoint(0, 1, "c9999", False), PlotPoint(30, 9, "c7777", False)], [], 40, 10
+    )
+    words = "".join(line + " " for line in lines).replace("●", " ").replace("○", " ").split()
+    assert set(words) <= {*loads, "c9999", "c7777"} and {"c9999", "c7777"} <= set(words)
+    edge = front_plot([PlotPoint(0, 0, "c1", True), PlotPoint(1, 1, "c100000", True)], [], 12, 6)
+    assert any("c100000 ●" in line for line in edge)

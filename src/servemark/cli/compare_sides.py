@@ -13,9 +13,10 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from servemark.analysis.compare_sides import Side, in_words, side_in_words
-from servemark.analysis.measured import Measured, of_stored
+from servemark.analysis.measured import Measured
 from servemark.analysis.noise import NoiseModel, noise_model
 from servemark.analysis.selection import Selection, matches, parse_selection, select
+from servemark.analysis.store_noise import store_noise
 from servemark.analysis.unstored import Unstored, read_unstored
 from servemark.base.errors import ServemarkError, input_error
 from servemark.base.home import Home
@@ -25,12 +26,9 @@ from servemark.runs.folder import find_line, find_run, list_runs
 from servemark.store.database import Store
 from servemark.store.found_files import Found, Refused, find
 from servemark.store.intake import Intake
-from servemark.store.points import load_repeats
 
 MAX_GIT_BYTES = 64_000_000
 MAX_GIT_FILES = 2_000
-REPEATS = (200, 8)
-"""Configurations of the store that the noise is worked out from, and newest measurements of each; as the server has it."""
 
 
 def side_of(argument: str, common: Sequence[str], home: Home, intake: Intake) -> Side:
@@ -52,11 +50,10 @@ def side_of(argument: str, common: Sequence[str], home: Home, intake: Intake) ->
 
 def noise_of(home: Home, a: Side, b: Side) -> NoiseModel:
     """Noise from repeats on both sides, and from those of the store."""
-    others: list[Measured] = []
-    if home.store.exists():
-        with Store.open(home.store, read_only=True) as store:
-            others = [of_stored(each) for each in load_repeats(store, *REPEATS)]
-    return noise_model(others).apart(a.points, b.points)
+    if not home.store.exists():
+        return noise_model([]).apart(a.points, b.points)
+    with Store.open(home.store, read_only=True) as store:
+        return store_noise(store).apart(a.points, b.points)
 
 
 def _exists(argument: str) -> bool:

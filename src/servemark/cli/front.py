@@ -60,18 +60,21 @@ def front(
 def _view(where: Home, chosen: Selection, options: dict[str, object]) -> FrontView:
     from servemark.analysis.front_query import beginning, front_of  # noqa: PLC0415
     from servemark.analysis.front_types import FrontOptions  # noqa: PLC0415
+    from servemark.analysis.store_noise import store_noise  # noqa: PLC0415
     from servemark.base.messages import current_language  # noqa: PLC0415
     from servemark.store.database import Store  # noqa: PLC0415
 
     target, cols = options["target"], options["cols"]
-    asked = FrontOptions(
-        x=str(options["x"] or ""),
-        y=str(options["y"] or ""),
-        target=target if isinstance(target, float) else None,
-        extra=tuple(name for name in cols.split(",") if name) if isinstance(cols, str) else None,
-        card=_card(where, options),
-    )
+    card = _card(where, options)
     with Store.open(where.store, read_only=True) as store:
+        asked = FrontOptions(
+            x=str(options["x"] or ""),
+            y=str(options["y"] or ""),
+            target=target if isinstance(target, float) else None,
+            extra=tuple(name for name in cols.split(",") if name) if isinstance(cols, str) else None,
+            card=card,
+            noise=store_noise(store).pooled(),
+        )
         return front_of(store, beginning(store, chosen), asked, current_language())
 
 

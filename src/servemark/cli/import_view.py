@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from servemark.base.messages import text
+from servemark.base.messages import find_text, text
 from servemark.base.printable import one_line, printable
 from servemark.results.measured_power import PowerTold
 from servemark.store.import_types import ReasonCount
@@ -39,7 +39,8 @@ def report_lines(report: FileReport, *, dry: bool) -> list[str]:
             text(f"cli.import.verdict.{each}", None, points=count) for each, count in sorted(doubted.items())
         )
         lines.append("  " + said)
-    lines += [_reason(each) for each in kept.reasons[:MAX_REASONS]]
+    for each in kept.reasons[:MAX_REASONS]:
+        lines += _reason(each)
     if len(kept.reasons) > MAX_REASONS:
         left = kept.reasons[MAX_REASONS:]
         more = text("cli.import.more_reasons", None, reasons=len(left), rows=sum(each.rows for each in left))
@@ -57,9 +58,14 @@ def _power(told: PowerTold) -> list[str]:
     return ["  " + line for line in lines]
 
 
-def _reason(each: ReasonCount) -> str:
+def _reason(each: ReasonCount) -> list[str]:
+    """Why rows are no points, and what to do about it where there is something to do."""
     status = text(f"cli.import.status.{each.status}")
-    return f"  {each.rows} {status}: {reason_text(each.reason, each.values)}"
+    lines = [f"  {each.rows} {status}: {reason_text(each.reason, each.values)}"]
+    next_step = (
+        reason_text(f"{each.reason}.next", each.values) if find_text(f"{each.reason}.next", None) else ""
+    )
+    return [*lines, "    " + text("cli.next", None, step=next_step)] if next_step else lines
 
 
 def report_json(report: FileReport) -> dict[str, object]:

@@ -50,7 +50,7 @@ def _problem(console: Console, group: ProblemGroup) -> None:
 
 
 def _table(data: ReportData) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))  # 80 columns
     table.add_column(text("cli.table.concurrency"), justify="right", no_wrap=True, min_width=5)
     table.add_column(text("cli.table.requests"), justify="right", no_wrap=True, min_width=5)
     shown = [(i, column, _heading(column.address)) for i, column in enumerate(data.columns)]

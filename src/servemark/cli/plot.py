@@ -39,10 +39,25 @@ def front_plot(
     for point in points:
         column, row = place(point.x, point.y)
         grid[row][column] = "●" if point.on_front else "○"
-        for offset, letter in enumerate(f" {point.label}"):
-            if column + 1 + offset < width:
-                grid[row][column + 1 + offset] = letter
+    for point in points:
+        _name(grid, *place(point.x, point.y), point.label)
     return ["".join(line).rstrip() for line in grid]
+
+
+def _name(grid: list[list[str]], column: int, row: int, label: str) -> None:
+    """Write a label beside its point, to the right or else to the left; not at all where it would run into another one,
+    because half a label is a wrong one."""
+    right = (column + 1, f" {label}", column + len(label) + 2)
+    left = (column - len(label) - 1, f"{label} ", column - len(label) - 2)
+    line = grid[row]
+    for start, written, beyond in (right, left):
+        cells = range(start, start + len(written))
+        if cells.start < 0 or cells.stop > len(line):
+            continue
+        near = [line[at] for at in (*cells, beyond) if 0 <= at < len(line)]
+        if not any(cell in "●○" or cell.isalnum() for cell in near):
+            line[cells.start : cells.stop] = written
+            return
 
 
 def _segment(grid: list[list[str]], start: tuple[int, int], end: tuple[int, int]) -> None:

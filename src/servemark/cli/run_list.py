@@ -92,13 +92,14 @@ def print_runs(found: Sequence[RunInfo], limit: int) -> None:
 def print_imported(found: Sequence[ImportedRun]) -> None:
     """Imported runs as a table, newest last, on stdout."""
     console = Console()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for name in ("source", "run", "date", "model"):
-        table.add_column(text(f"cli.runs.column.{name}"), overflow="fold")
+        table.add_column(text(f"cli.runs.column.{name}"), overflow="fold", no_wrap=name == "date")
     for name in ("lines", "points", "usable"):
         table.add_column(text(f"cli.runs.column.{name}"), justify="right")
     for one in found:
         counts = [Text(str(each)) for each in (one.lines, one.points, one.usable)]
-        words = (one.source, one.run, one.at_utc, one.models)
+        minute = one.at_utc[:16].replace("T", " ")
+        words = (one.source, one.run, minute, one.models)
         table.add_row(*(Text(one_line(each)) for each in words), *counts)
     console.print(table)

@@ -16,14 +16,15 @@ from pathlib import Path
 
 from servemark import __version__
 from servemark.analysis.front_query import accuracy_results, with_gates
-from servemark.analysis.measured import Measured, of_stored
-from servemark.analysis.noise import NoiseModel, noise_model
+from servemark.analysis.measured import Measured
+from servemark.analysis.noise import NoiseModel
 from servemark.analysis.rate_cards import user_rates
 from servemark.analysis.selection import Selection, select, store_filter
+from servemark.analysis.store_noise import store_noise
 from servemark.base.home import Home
 from servemark.catalog.layout import shipped_suites
 from servemark.store.database import Store
-from servemark.store.points import count_points, load_repeats
+from servemark.store.points import count_points
 from servemark.store.raw_files import RawFiles
 from servemark.web.depends import Depends
 from servemark.web.overlays import Overlays
@@ -31,8 +32,6 @@ from servemark.web.problems import Problem
 
 KEPT_POINTS = 60_000
 """Decoded points that are kept for the next question about the same selection; about 3 KB each."""
-REPEATS = (200, 8)
-"""Configurations that the noise is worked out from, and newest measurements of each."""
 LOOK_S = 3.0
 SWEEPS_S = 10.0
 _Stat = tuple[int, int, int]
@@ -229,8 +228,7 @@ class Site:
         with self._noise_lock:
             held = self._noise
             if held is None or held[0] != version:
-                points = [of_stored(each) for each in load_repeats(self.store(), *REPEATS)]
-                held = self._noise = (version, noise_model(points).pooled())
+                held = self._noise = (version, store_noise(self.store()).pooled())
         return held[1]
 
     def secrets(self) -> Sequence[str]:

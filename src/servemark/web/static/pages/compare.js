@@ -125,10 +125,17 @@ function pairs(ctx, view) {
   }).node;
 }
 
+// The curve that is worth a look first: a difference, one line rather than many, many points; as the terminal chooses.
+function telling(drawn) {
+  const worth = (each) => (each.verdict === "worse" || each.verdict === "better" ? 1e6 : 0) + (each.kind === "line" ? 1e5 : 0) + each.a.length + each.b.length;
+  return drawn.reduce((best, each, i) => (worth(each) > worth(drawn[best]) ? i : best), 0);
+}
+
 function draw(ctx, view, plot, set) {
   const { t } = ctx;
   const drawn = view.curves.filter((each) => each.text);
-  const place = Math.min(Number(ctx.params.get("curve")) || 0, drawn.length - 1);
+  const asked = ctx.params.get("curve");
+  const place = Math.min(asked === null ? telling(drawn) : Number(asked) || 0, drawn.length - 1);
   const curve = drawn[place];
   const all = [...curve.a, ...curve.b];
   const how = Object.fromEntries(["x", "y"].map((name) => [name, display(curve[name].unit, all.map((each) => each[name]))]));

@@ -14,6 +14,7 @@ import { table, toCsv } from "../table.js";
 
 // What of the address is the page's own and no part of the question to the server.
 const OWN = ["log", "series", "only", "sort"];
+const BEST = 3; // series that are drawn in any case where somebody asks for a target
 
 export function title(t) {
   return t("web.front.title");
@@ -98,7 +99,8 @@ function settle(ctx, facets) {
   const missing = {};
   const fresh = !ctx.params.has("x"); // an address that this page wrote has its axes; there, no precision means any
   if (fresh && !ctx.params.has("run")) for (const key of ["model", "scenario", "precision"]) if (!ctx.params.has(key)) missing[key] = usual[key];
-  for (const key of ["x", "y"]) if (!ctx.params.has(key)) missing[key] = usual[key];
+  // What is measured up the chart is left to the answer: these points may not have what the most of the store have.
+  for (const key of ctx.report ? ["x", "y"] : ["x"]) if (!ctx.params.has(key)) missing[key] = usual[key];
   if (!Object.values(missing).some(Boolean)) return;
   ctx.set(missing);
   for (const [key, value] of query(missing)) ctx.params.set(key, value);
@@ -212,12 +214,21 @@ function axes(ctx, state) {
   }
 }
 
+// Series by what they give at the target, the best first; none where nobody asked for a target.
+function ranked(view) {
+  if (!view.target || !view.target.chosen) return [];
+  const sign = view.y.better === "higher" ? -1 : 1;
+  const value = (each) => sign * view.columns.y[each.floor];
+  return view.target.series.filter((each) => known(each.floor)).sort((a, b) => value(a) - value(b));
+}
+
 function shownSeries(ctx, view) {
   const asked = ctx.params.getAll("series");
   const found = new Set();
   view.series.forEach((each, i) => {
     if (asked.length ? asked.includes(each.id) : each.shown) found.add(i);
   });
+  if (!asked.length) for (const { series } of ranked(view).slice(0, BEST)) found.add(series);
   return found;
 }
 
@@ -238,7 +249,9 @@ function legend(ctx, state, how, drawn, shown) {
   };
   const key = (series, i) => el("li", {}, el("button", { type: "button", class: "key", "aria-pressed": String(series.shown), "data-i": i, onclick: () => toggle(latest(ctx), state, shownSeries(latest(ctx), view), i) },
     swatch(i, series.official !== false), el("span", { class: "key-name", title: series.label.length > 60 ? series.label : null }, series.label), el("span", { class: "key-value" }, value(i))));
+  const place = new Map(ranked(view).map((each, at) => [each.series, at]));
   const all = drawn.map((series, i) => [series, i]);
+  if (place.size) all.sort(([, a], [, b]) => (place.get(a) ?? place.size) - (place.get(b) ?? place.size) || a - b);
   const mine = all.filter(([, i]) => shown.has(i));
   const others = all.filter(([, i]) => !shown.has(i));
   const open = state.parts.legend.querySelector("details[open]") !== null;
@@ -342,6 +355,7 @@ function inWords(t, view, series, counts, only) {
   if (off) said.push(t("web.chart.off", { series: off }));
   if (counts.outside) said.push(t("web.chart.outside", { points: counts.outside }));
   if (view.front.path.length) said.push(t("web.chart.ground"));
+  if (view.columns.y_low.some(known)) said.push(t("web.compare.marked"));
   if (only === "front") said.push(t("web.chart.only"));
   return said.join(" ");
 }

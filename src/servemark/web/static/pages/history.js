@@ -147,7 +147,7 @@ function draw(ctx, view, host) {
   };
   fill(host, svg("svg", { class: "chart", role: "group", width, height: 160, viewBox: "0 0 " + width + " 160", "aria-label": t("web.history.chart", { series: series.label, count: series.points.length }), onkeydown: walk },
     svg("g", { "aria-hidden": "true" },
-      ticks(low, high, 3).map((v) => [svg("path", { class: "grid", d: "M" + left + " " + y(v) + "H" + right }), svg("text", { class: "tick", x: left - 8, y: y(v) + 4, "text-anchor": "end" }, exact(how, v))]),
+      (([3, 5, 8].map((count) => ticks(low, high, count)).find((found) => found.length > 1)) || []).map((v) => [svg("path", { class: "grid", d: "M" + left + " " + y(v) + "H" + right }), svg("text", { class: "tick", x: left - 8, y: y(v) + 4, "text-anchor": "end" }, exact(how, v))]),
       svg("text", { class: "tick", x: left, y: 154 }, series.points[0].date.slice(0, 10)),
       last > first ? svg("text", { class: "tick", x: right, y: 154, "text-anchor": "end" }, series.points[series.points.length - 1].date.slice(0, 10)) : null,
       cuts, spans),

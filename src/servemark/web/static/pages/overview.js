@@ -6,6 +6,8 @@ import { scenarioName } from "../names.js";
 import { empty, trouble } from "../notices.js";
 import { table } from "../table.js";
 
+const MODELS = 12; // cards; the rest on demand
+
 export function title(t) {
   return t("web.overview.title");
 }
@@ -21,7 +23,8 @@ export async function render(root, ctx) {
   fill(root,
     el("h1", {}, t("web.overview.title")),
     el("p", { class: "lead" }, t("web.overview.lead", { points: group(String(view.store.points)), models: facets.models.length, date: day(view.store.newest) })),
-    el("section", { class: "part" }, el("h2", {}, t("web.overview.models")), el("ul", { class: "cards" }, facets.models.slice(0, 12).map((model) => card(ctx, model)))),
+    el("section", { class: "part" }, el("h2", {}, t("web.overview.models")), el("ul", { class: "cards" }, facets.models.slice(0, MODELS).map((model) => card(ctx, model))),
+      facets.models.length > MODELS ? el("details", { class: "left-out" }, el("summary", {}, t("web.overview.more_models", { count: facets.models.length - MODELS })), el("ul", { class: "cards" }, facets.models.slice(MODELS).map((model) => card(ctx, model)))) : null),
     changed,
     el("div", { class: "halves" },
       el("section", { class: "part" }, el("h2", {}, t("web.overview.runs")), runs(ctx, view.runs)),
