@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from servemark.base.canonical import content_hash
 from servemark.metrics.address import Address
 from servemark.metrics.figures import FigureReading, figure_value, read_figure
 from servemark.results.gates.base import GateFinding
-from servemark.results.point import ID_LENGTH, Eval, Point, PointIdentity
-from servemark.store.point_codec import scenario_name
+from servemark.results.point import Eval, Point, PointIdentity
+from servemark.store.point_codec import identity_hash, scenario_name
 from servemark.store.points import StoredPoint
 
 FILE_PREFIX = 16
@@ -74,7 +73,7 @@ class Measured:
 def series_key(identity: PointIdentity) -> str:
     """The same arm at the same load through time: all but image, versions, revision and the recipe's content."""
     lasting = replace(identity, image=None, engine_version=None, model_revision=None, recipe_fingerprint=None)
-    return content_hash(lasting.canonical(), ID_LENGTH)
+    return identity_hash(lasting)
 
 
 _SERIES: dict[str, str] = {}
@@ -92,18 +91,33 @@ def _series_of(point_key: str, identity: PointIdentity) -> str:
 
 
 def of_stored(stored: StoredPoint, findings: Iterable[GateFinding] = ()) -> Measured:
-    """A point of the store."""
-    point = stored.point()
-    return _of(
-        point,
+    """A point of the store; of its raw places, notes and provenance nothing is decoded."""
+    identity, beside = stored.identity(), stored.beside()
+    return Measured(
         ref=f"{stored.file[:FILE_PREFIX]}:{stored.ordinal}",
-        verdict=stored.verdict,
+        point_key=stored.point_key,
+        line_key=stored.line_key,
+        config_key=stored.config_key,
+        series_key=_series_of(stored.point_key, identity),
+        identity=identity,
+        scenario=stored.scenario,
+        source=stored.source,
+        run=stored.run,
+        attempt=stored.attempt,
         at_utc=stored.at_utc,
-        findings=tuple(findings),
-        keys=(stored.point_key, stored.line_key, stored.config_key),
+        status=stored.status,
+        verdict=stored.verdict,
+        figures=stored.figures(),
+        gpus_deployed=beside.gpus_deployed,
+        evals=beside.evals,
+        requests_ok=beside.requests.ok,
+        requests_error=beside.requests.error,
         current=bool(stored.current),
         latest=bool(stored.latest),
+        findings=tuple(findings),
+        url=beside.execution.url,
         stored_id=stored.id,
+        definitions=stored.definitions(),
     )
 
 
@@ -112,42 +126,19 @@ def of_point(
 ) -> Measured:
     """A point that no store has, as read from a file."""
     identity = point.identity
-    return _of(
-        point,
-        ref=ref,
-        verdict=verdict,
-        at_utc=point.execution.started_utc or "",
-        findings=tuple(findings),
-        keys=(identity.point_key, point.line_key, identity.config_key),
-        official=official,
-    )
-
-
-def _of(
-    point: Point,
-    *,
-    ref: str,
-    verdict: str,
-    at_utc: str,
-    findings: tuple[GateFinding, ...],
-    keys: tuple[str, str, str],
-    current: bool = True,
-    latest: bool = True,
-    official: bool = True,
-    stored_id: int | None = None,
-) -> Measured:
+    point_key = identity.point_key
     return Measured(
         ref=ref,
-        point_key=keys[0],
-        line_key=keys[1],
-        config_key=keys[2],
-        series_key=_series_of(keys[0], point.identity),
-        identity=point.identity,
-        scenario=scenario_name(point.identity),
+        point_key=point_key,
+        line_key=point.line_key,
+        config_key=identity.config_key,
+        series_key=_series_of(point_key, identity),
+        identity=identity,
+        scenario=scenario_name(identity),
         source=point.source,
         run=point.execution.run,
         attempt=point.execution.attempt,
-        at_utc=at_utc,
+        at_utc=point.execution.started_utc or "",
         status=point.status,
         verdict=verdict,
         figures={name: figure.value for name, figure in point.figures.items()},
@@ -155,11 +146,8 @@ def _of(
         evals=point.evals,
         requests_ok=point.requests.ok,
         requests_error=point.requests.error,
-        current=current,
-        latest=latest,
-        findings=findings,
+        findings=tuple(findings),
         url=point.execution.url,
         official=official,
-        stored_id=stored_id,
         definitions={name: figure.definition for name, figure in point.figures.items()},
     )
