@@ -13,7 +13,7 @@ from servemark.metrics.address import Address
 from servemark.metrics.figures import FigureReading, figure_value, read_figure
 from servemark.results.gates.base import GateFinding
 from servemark.results.point import Eval, Point, PointIdentity
-from servemark.store.point_codec import identity_hash, scenario_name
+from servemark.store.point_codec import hash_of, identity_hash, identity_tail, scenario_name
 from servemark.store.points import StoredPoint
 
 FILE_PREFIX = 16
@@ -72,22 +72,26 @@ class Measured:
 
 def series_key(identity: PointIdentity) -> str:
     """The same arm at the same load through time: all but image, versions, revision and the recipe's content."""
-    lasting = replace(identity, image=None, engine_version=None, model_revision=None, recipe_fingerprint=None)
-    return identity_hash(lasting)
+    return identity_hash(_lasting(identity))
 
 
-_SERIES: dict[str, str] = {}
-_SERIES_KEPT = 65_536
+def _lasting(identity: PointIdentity) -> PointIdentity:
+    return replace(identity, image=None, engine_version=None, model_revision=None, recipe_fingerprint=None)
 
 
-def _series_of(point_key: str, identity: PointIdentity) -> str:
-    """`series_key`, remembered by the point key, which is over the whole identity: many runs have the same."""
-    known = _SERIES.get(point_key)
-    if known is None:
-        if len(_SERIES) >= _SERIES_KEPT:
-            _SERIES.clear()
-        known = _SERIES[point_key] = series_key(identity)
-    return known
+_TAILS: dict[str, bytes | None] = {}
+_TAILS_KEPT = 16_384
+
+
+def _series_of(config_key: str, identity: PointIdentity) -> str:
+    """`series_key`; what all loads and runs of a configuration share is remembered by its key, which is over all of it."""
+    if config_key not in _TAILS:
+        if len(_TAILS) >= _TAILS_KEPT:
+            _TAILS.clear()
+        tail = _TAILS[config_key] = identity_tail(_lasting(identity))
+    else:
+        tail = _TAILS.get(config_key)
+    return series_key(identity) if tail is None else hash_of(tail, identity.concurrency)
 
 
 def of_stored(stored: StoredPoint, findings: Iterable[GateFinding] = ()) -> Measured:
@@ -98,7 +102,7 @@ def of_stored(stored: StoredPoint, findings: Iterable[GateFinding] = ()) -> Meas
         point_key=stored.point_key,
         line_key=stored.line_key,
         config_key=stored.config_key,
-        series_key=_series_of(stored.point_key, identity),
+        series_key=_series_of(stored.config_key, identity),
         identity=identity,
         scenario=stored.scenario,
         source=stored.source,
@@ -126,13 +130,13 @@ def of_point(
 ) -> Measured:
     """A point that no store has, as read from a file."""
     identity = point.identity
-    point_key = identity.point_key
+    config_key = identity.config_key
     return Measured(
         ref=ref,
-        point_key=point_key,
+        point_key=identity.point_key,
         line_key=point.line_key,
-        config_key=identity.config_key,
-        series_key=_series_of(point_key, identity),
+        config_key=config_key,
+        series_key=_series_of(config_key, identity),
         identity=identity,
         scenario=scenario_name(identity),
         source=point.source,

@@ -271,9 +271,25 @@ def _exact(identity: PointIdentity) -> bool:
 
 def identity_hash(identity: PointIdentity) -> str:
     """The key that `canonical_json` of an identity gives, `content_hash(identity.canonical(), ID_LENGTH)`, sooner."""
+    tail = identity_tail(identity)
+    return (
+        content_hash(identity.canonical(), ID_LENGTH) if tail is None else hash_of(tail, identity.concurrency)
+    )
+
+
+def identity_tail(identity: PointIdentity) -> bytes | None:
+    """An identity's canonical JSON after its concurrency, which all loads of a configuration share; None where only the
+    slow way is sure to be canonical."""
     if not _exact(identity):
-        return content_hash(identity.canonical(), ID_LENGTH)
-    return hashlib.sha256(_SORTED.encode(identity)).hexdigest()[:ID_LENGTH]
+        return None
+    whole = _SORTED.encode(identity)
+    return whole[whole.index(b",") :]
+
+
+def hash_of(tail: bytes, concurrency: int | None) -> str:
+    """`identity_hash` by the tail."""
+    load = b"null" if concurrency is None else str(concurrency).encode()
+    return hashlib.sha256(b'{"concurrency":' + load + tail).hexdigest()[:ID_LENGTH]
 
 
 _SORTED = msgspec.json.Encoder(order="sorted")

@@ -20,7 +20,7 @@ from servemark.analysis.front_points import FrontPoints, front_points
 from servemark.analysis.front_query import accuracy_results, with_gates
 from servemark.analysis.measured import Measured, of_stored
 from servemark.analysis.noise import NoiseModel, noise_model
-from servemark.analysis.rate_cards import user_rates
+from servemark.analysis.rate_cards import CardShelf, shelf, user_rates
 from servemark.analysis.selection import Selection, select, store_filter
 from servemark.base.home import Home
 from servemark.catalog.layout import shipped_suites
@@ -107,6 +107,7 @@ class Site:
     _files: tuple[str, str, str] = field(init=False)
     _suite_seen: tuple[float, str] = (0.0, "")
     _noise: tuple[str, NoiseModel] | None = None
+    _cards: tuple[str, CardShelf] | None = None
     _noise_lock: threading.Lock = field(default_factory=threading.Lock)
     _selections: _Selections[list[Measured]] = field(default_factory=lambda: _Selections(KEPT_POINTS))
     _fronts: _Selections[FrontPoints] = field(default_factory=lambda: _Selections(KEPT_POINTS))
@@ -244,6 +245,14 @@ class Site:
             if held is None or held[0] != version:
                 points = [of_stored(each) for each in load_repeats(self.store(), *REPEATS)]
                 held = self._noise = (version, noise_model(points).pooled())
+        return held[1]
+
+    def cards(self) -> CardShelf:
+        """Rate cards at hand, read when one of this home has changed."""
+        version = self.store_version()
+        held = self._cards
+        if held is None or held[0] != version:
+            held = self._cards = (version, shelf(self.home.root))
         return held[1]
 
     def secrets(self) -> Sequence[str]:
