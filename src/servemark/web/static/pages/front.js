@@ -137,6 +137,8 @@ function paint(ctx, state) {
   const drawn = view.series.map((each, i) => ({ ...each, shown: shown.has(i) }));
   fill(parts.trouble);
   parts.node.classList.toggle("void", !view.columns.x.length);
+  const data = chartData(ctx, view, drawn, how, only !== "front");
+  const counts = state.plot.draw(data); // first: it reads its width, and nothing else has changed yet
   parts.heading.textContent = headline(ctx, facets);
   ctx.heading(headline(ctx, facets));
   parts.lead.textContent = view.findings[0] || "";
@@ -146,8 +148,6 @@ function paint(ctx, state) {
   if (!keepsFocus(parts.picks)) fill(parts.picks, picks(ctx, state));
   if (!keepsFocus(parts.filters)) fill(parts.filters, ctx.report ? null : filters(ctx, facets, state.set));
   axes(ctx, state);
-  const data = chartData(ctx, view, drawn, how, only !== "front");
-  const counts = state.plot.draw(data);
   parts.words.textContent = inWords(t, view, drawn, counts, only);
   fill(parts.read, reading(ctx, view, how));
   if (!keepsFocus(parts.legend)) legend(ctx, state, how, drawn, shown);
@@ -155,11 +155,26 @@ function paint(ctx, state) {
   if (!keepsFocus(parts.target)) fill(parts.target, ctx.report ? null : targetPick(ctx, state, how));
   if (!keepsFocus(parts.options)) fill(parts.options, viewOptions(ctx, state));
   const key = [...shown].join(" "); // a change of scale leaves the rows as they are
-  if (state.rowsOf !== view || state.rowsKey !== key) rows(ctx, state, how, shown);
+  if (state.rowsOf !== view || state.rowsKey !== key) soon(state, () => rows(ctx, state, how, shown));
   Object.assign(state, { rowsOf: view, rowsKey: key });
   tools(ctx, state, how);
   fill(parts.left, leftOut(ctx, view));
   fill(parts.notes, view.notes.length ? [el("h2", {}, t("web.front.notes")), el("ul", { class: "plain" }, view.notes.map((text) => el("li", {}, text)))] : null);
+}
+
+// The table stands below the chart and is filled when the chart has been seen; only the last one asked for is made.
+function soon(state, make) {
+  const host = state.parts.table;
+  state.making = make;
+  host.setAttribute("aria-busy", "true");
+  const now = () => {
+    if (state.making !== make) return;
+    state.making = null;
+    make();
+    host.removeAttribute("aria-busy");
+  };
+  if (window.requestIdleCallback) requestIdleCallback(now, { timeout: 300 });
+  else setTimeout(now, 60);
 }
 
 // A control that the reader is using stays as it is.
