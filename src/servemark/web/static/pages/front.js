@@ -251,16 +251,21 @@ function legend(ctx, state, how, drawn, shown) {
     const read = reads.get(i);
     return read && known(read.floor) ? how.y.number(view.columns.y[read.floor]) : "—";
   };
-  const key = (series, i) => el("li", {}, el("button", { type: "button", class: "key", "aria-pressed": String(series.shown), "data-i": i, onclick: () => toggle(latest(ctx), state, shownSeries(latest(ctx), view), i) },
+  const key = (series, i, on = series.shown) => el("li", {}, el("button", { type: "button", class: "key", "aria-pressed": String(on), "data-i": i, onclick: () => toggle(latest(ctx), state, shownSeries(latest(ctx), view), i) },
     swatch(i, series.official !== false), el("span", { class: "key-name", title: series.label.length > 60 ? series.label : null }, series.label), el("span", { class: "key-value" }, value(i))));
   const all = drawn.map((series, i) => [series, i]);
   const mine = all.filter(([, i]) => shown.has(i));
   const others = all.filter(([, i]) => !shown.has(i));
   const open = state.parts.legend.querySelector("details[open]") !== null;
+  const rest = el("ul", {}, open ? others.map(([series, i]) => key(series, i)) : null);
+  const unfold = () => { // dozens, seldom looked at; meanwhile some may have been switched on
+    const now = shownSeries(latest(ctx), view);
+    if (!rest.firstChild) fill(rest, others.map(([series, i]) => key(series, i, now.has(i))));
+  };
   fill(state.parts.legend,
     el("div", { class: "legend-head" }, el("h3", { id: "legend-head" }, t("web.front.series")), view.target ? el("span", {}, t("web.target.unit", { unit: how.y.unit || view.y.label, value: targetText(how, view.target) })) : null),
     el("ul", { "aria-labelledby": "legend-head" }, mine.map(([series, i]) => key(series, i))),
-    others.length ? el("details", { open }, el("summary", {}, t("web.front.others", { count: others.length })), el("ul", {}, others.map(([series, i]) => key(series, i)))) : null,
+    others.length ? el("details", { open, ontoggle: unfold }, el("summary", {}, t("web.front.others", { count: others.length })), rest) : null,
     others.length || ctx.params.has("series") ? el("p", { class: "key-tools" },
       others.length ? el("button", { type: "button", class: "quiet", onclick: () => state.set({ series: view.series.map((each) => each.id) }, false) }, t("web.front.all")) : null,
       ctx.params.has("series") ? el("button", { type: "button", class: "quiet", onclick: () => state.set({ series: null }, false) }, t("web.front.usual")) : null) : null);
