@@ -76,6 +76,9 @@ def open_page(browser: Any, base: str, query: str, times: Times) -> None:  # noq
         ("log_scale", ".view-options input:nth-of-type(1)", None),
     ):
         page.wait_for_function("() => !document.querySelector('[aria-busy=true]')")
+        if name == "filter":
+            page.evaluate("document.querySelector('.facet').open = true")
+            page.wait_for_selector(selector)
         times.setdefault(name, []).append(page.evaluate(ACT, [selector, change]))
     context.close()
 

@@ -103,15 +103,21 @@ def default_axes(points: Sequence[Measured], read: Reader | None = None) -> tupl
     """The two axes to begin with: the first of each list that at least half of the points have and in which they
     differ; else the first that any point has; else the first of the list."""
     chosen = read or reader()
-    return _first(X_FIRST, points, chosen), _first(Y_FIRST, points, chosen)
+    return first_axes(lambda address: [chosen(point, address).value for point in points])
 
 
-def _first(names: Sequence[str], points: Sequence[Measured], read: Reader) -> Address:
+def first_axes(column: Callable[[Address], Sequence[float | None]]) -> tuple[Address, Address]:
+    """The same by the columns of figures, one value a point."""
+    return _first(X_FIRST, column), _first(Y_FIRST, column)
+
+
+def _first(names: Sequence[str], column: Callable[[Address], Sequence[float | None]]) -> Address:
     some: Address | None = None
     for name in names:
         address = parse(name)
-        found = [value for p in points if (value := read(p, address).value) is not None]
-        if found and len(found) >= ENOUGH * len(points) and (varies(found) or len(points) == 1):
+        values = column(address)
+        found = [value for value in values if value is not None]
+        if found and len(found) >= ENOUGH * len(values) and (varies(found) or len(values) == 1):
             return address
         if found and some is None:
             some = address

@@ -188,7 +188,7 @@ def short(value: float | None) -> float | int | None:
 
 
 def _numbers(values: Iterable[float | None]) -> list[float | int | None]:
-    return [short(value) for value in values]
+    return [value if value is None else short(value) for value in values]
 
 
 def _path(path: Iterable[Vertex]) -> list[list[float | int | None]]:

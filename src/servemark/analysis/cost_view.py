@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from servemark.analysis.axes import AxisInfo, axis_info
 from servemark.analysis.costs import COST_IDS, INTERACTIVITY, CostReading, cost_from, cost_of
+from servemark.analysis.front_points import FrontPoints
 from servemark.analysis.front_query import accuracy_results, beginning, with_gates
 from servemark.analysis.front_targets import row_name
 from servemark.analysis.front_types import FrontOptions, FrontView, TargetView
@@ -155,7 +156,7 @@ def cards_view(known: CardShelf, lang: str | None = None) -> CardsView:
 
 
 def cost_view(
-    points: Sequence[Measured],
+    points: Sequence[Measured] | FrontPoints,
     card: RateCard | None,
     target: float | None = None,
     *,
@@ -167,7 +168,7 @@ def cost_view(
     ServemarkError (exit code 2) for an x that is no axis."""
     view = front_view(points, FrontOptions(x=x, target=target, evals=evals), lang)
     read = view.target
-    by_ref = {point.ref: point for point in points}
+    by_ref = {p.ref: p for p in (points.offered if isinstance(points, FrontPoints) else points)}
     rows = _rows(view, read, by_ref, card, lang) if read is not None else []
     columns = tuple(axis_info(parse(name), lang) for name in COST_IDS)
     shown = display_of(parse(view.x.address), [read.target if read else None])

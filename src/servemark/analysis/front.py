@@ -56,11 +56,8 @@ def front(candidates: Iterable[Candidate], x_better: Better, y_better: Better) -
     """
     x_sign, y_sign = _sign(x_better), _sign(y_better)
     offered = list(candidates)
-    eligible = [
-        (x_sign * c.x, y_sign * c.y, c)
-        for c in offered
-        if _plotted(c) and c.x is not None and c.y is not None
-    ]
+    plotted = [c for c in offered if _plotted(c)]
+    eligible = [(x_sign * c.x, y_sign * c.y, c) for c in plotted if c.x is not None and c.y is not None]
     # Best x first; a point is dominated by any that is strictly better in x and as good in y, or equal in x
     # and better in y: both are seen by keeping the best y of the points already passed.
     eligible.sort(key=lambda each: (-each[0], -each[1]))
@@ -73,13 +70,13 @@ def front(candidates: Iterable[Candidate], x_better: Better, y_better: Better) -
             on_ids.add(id(candidate))
         elif (x, y) == best_at_x:
             on_ids.add(id(candidate))
-    on = sorted((c for c in offered if id(c) in on_ids), key=lambda c: (c.x, y_sign * (c.y or 0.0), c.id))
+    on = sorted((c for c in plotted if id(c) in on_ids), key=lambda c: (c.x, y_sign * (c.y or 0.0), c.id))
     return Front(
         x_better,
         y_better,
         tuple(on),
-        tuple(c for c in offered if _plotted(c) and id(c) not in on_ids),
-        tuple(c for c in offered if not _plotted(c)),
+        tuple(c for c in plotted if id(c) not in on_ids),
+        tuple(c for c in offered if not _plotted(c)) if len(plotted) < len(offered) else (),
     )
 
 

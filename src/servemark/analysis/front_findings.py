@@ -9,10 +9,11 @@ from functools import reduce
 
 from servemark.analysis.axes import varies
 from servemark.analysis.configurations import SERIES_PARTS
-from servemark.analysis.eligible import LowEval, low_evals
+from servemark.analysis.eligible import LowEval
 from servemark.analysis.format import significant
+from servemark.analysis.front_points import FrontPoints
 from servemark.analysis.front_targets import row_name
-from servemark.analysis.front_types import FrontOptions, FrontView
+from servemark.analysis.front_types import FrontView
 from servemark.analysis.labels import display_of, label
 from servemark.analysis.measured import Measured
 from servemark.analysis.stretches import stretches
@@ -147,7 +148,7 @@ def _overlap(view: FrontView, one: int, other: int) -> bool:
 
 
 def notes_of(
-    view: FrontView, points: Sequence[Measured], options: FrontOptions, lang: str | None = None
+    view: FrontView, points: Sequence[Measured], ready: FrontPoints, lang: str | None = None
 ) -> tuple[str, ...]:
     """What must be known besides: several groups that do not compare, an axis that does not vary, unlike acceptance,
     accuracy results far below the others, unofficial points."""
@@ -168,17 +169,18 @@ def notes_of(
     )
     if unsaid:
         notes.append(text("front.note.acceptance", lang, points=unsaid))
-    notes += _accuracy(points, options, lang)
-    if options.overlay:
-        notes.append(text("front.note.overlay", lang, points=len(options.overlay)))
+    notes += _accuracy(points, ready, lang)
+    if ready.overlay:
+        notes.append(text("front.note.overlay", lang, points=len(ready.overlay)))
     return tuple(notes)
 
 
-def _accuracy(points: Sequence[Measured], options: FrontOptions, lang: str | None) -> list[str]:
+def _accuracy(points: Sequence[Measured], ready: FrontPoints, lang: str | None) -> list[str]:
     """Accuracy results far below the others, of deployments like those that are looked at."""
+    if not ready.low:
+        return []
     looked_at = {_kind(point) for point in points}
-    every = {p.ref: p for p in (*options.evals, *points) if p.evals}
-    low = [each for each in low_evals(list(every.values())) if _kind(each.point) in looked_at]
+    low = [each for each in ready.low if _kind(each.point) in looked_at]
     once: dict[str, LowEval] = {}
     for each in low:
         once.setdefault(each.point.ref, each)

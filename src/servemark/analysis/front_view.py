@@ -6,25 +6,18 @@ A row that two files hold is shown once, and that is said.
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from servemark.analysis.axes import AxisInfo, axis, axis_info, default_axes, reader
-from servemark.analysis.comparable import Comparable, comparable, difference, length_classes
-from servemark.analysis.configurations import series_label, series_parts, topology_label
+from servemark.analysis.axes import AxisInfo, axis, axis_info, first_axes
+from servemark.analysis.comparable import Comparable, difference
+from servemark.analysis.configurations import series_label, topology_label
 from servemark.analysis.costs import is_cost
-from servemark.analysis.eligible import (
-    EVAL,
-    Doubt,
-    eligibility,
-    low_evals,
-    same_run_and_configuration,
-    without_copies,
-)
+from servemark.analysis.eligible import Doubt
 from servemark.analysis.front import Candidate, Front, front
 from servemark.analysis.front_findings import findings_of, notes_of
+from servemark.analysis.front_points import FrontPoints, front_points
 from servemark.analysis.front_targets import target_view
 from servemark.analysis.front_types import (
     FrontOptions,
@@ -56,17 +49,18 @@ _ABSENT = "absent"
 class Spot:
     """One point with what this view found out about it."""
 
+    place: int
+    """In `FrontPoints.offered`."""
     point: Measured
     group: int
+    key: SeriesKey
+    parts: dict[str, str]
     x: float | None
     y: float | None
     doubt: Doubt | None
     warning: Doubt | None
-
-    @property
-    def counts(self) -> bool:
-        """Whether it may stand on a front of its group."""
-        return self.doubt is None and self.point.official
+    counts: bool
+    """Whether it may stand on a front of its group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,59 +71,60 @@ class Axes:
     y: Address
 
     def front(self, spots: Iterable[tuple[int, Spot]]) -> Front:
-        """The front of these spots, by their row."""
-        offered = (
-            Candidate(str(row), spot.x, spot.y, None if spot.doubt is None else spot.doubt.kind)
-            for row, spot in spots
-        )
+        """The front of these spots, by their row; those with a doubt are on none."""
+        offered = [Candidate(str(row), spot.x, spot.y) for row, spot in spots if spot.doubt is None]
         return front(offered, self.x.metric.better, self.y.metric.better)
 
 
-def front_view(points: Sequence[Measured], options: FrontOptions, lang: str | None = None) -> FrontView:
-    """The view. Raises ServemarkError (exit code 2) for an axis that is no metric or has no better way."""
-    official = {point.ref: point for point in without_copies(points)}
-    overlay = {p.ref: p for p in options.overlay if p.ref not in official}
-    offered = [*official.values(), *overlay.values()]
-    speeds = [p for p in offered if p.identity.scenario.type != EVAL]
-    x_default, y_default = default_axes(speeds, reader(options.card))
-    axes = Axes(axis(options.x) if options.x else x_default, axis(options.y) if options.y else y_default)
-    placed, kinds = _placed(offered, axes, options)
-    view = _assembled(_ordered(placed, axes), kinds, axes, options, lang)
-    copies = len({point.ref for point in points}) - len(official)
-    if not copies:
+def front_view(
+    points: Sequence[Measured] | FrontPoints, options: FrontOptions, lang: str | None = None
+) -> FrontView:
+    """The view. Points that were made ready (`front_points`) bring the accuracy results and the overlay with them; those of
+    `options` are not read then. Raises ServemarkError (exit code 2) for an axis that is no metric or has no better way."""
+    ready = (
+        points if isinstance(points, FrontPoints) else front_points(points, options.evals, options.overlay)
+    )
+    axes = _axes(ready, options)
+    placed, kinds = _placed(ready, axes, options)
+    view = _assembled(_ordered(placed, kinds, axes), axes, ready, options, lang)
+    if not ready.copies:
         return view
-    return replace(view, notes=(*view.notes, text("front.note.copies", lang, points=copies)))
+    return replace(view, notes=(*view.notes, text("front.note.copies", lang, points=ready.copies)))
 
 
-def _placed(
-    offered: Sequence[Measured], axes: Axes, options: FrontOptions
-) -> tuple[list[Spot], list[Comparable]]:
+def _axes(ready: FrontPoints, options: FrontOptions) -> Axes:
+    """Those asked for, else the usual ones."""
+    if options.x and options.y:
+        return Axes(axis(options.x), axis(options.y))
+    x, y = first_axes(lambda address: ready.speeds(address, options.card))
+    return Axes(axis(options.x) if options.x else x, axis(options.y) if options.y else y)
+
+
+def _placed(ready: FrontPoints, axes: Axes, options: FrontOptions) -> tuple[list[Spot], list[Comparable]]:
     """Every point with its values, its group and its doubt; the groups, the one with the most points first."""
-    doubts = eligibility(offered, options.evals)
-    read, lengths = reader(options.card), length_classes(offered)
-    low: dict[object, Doubt] = {}
-    for each in low_evals([*{p.ref: p for p in (*options.evals, *offered) if p.evals}.values()]):
-        low.setdefault(same_run_and_configuration(each.point), each.doubt())
-    found: list[tuple[Measured, Comparable, tuple[float | None, float | None], Doubt | None]] = []
-    for point in offered:
-        readings = (read(point, axes.x), read(point, axes.y))
-        values = tuple(_finite(reading.value) for reading in readings)
-        doubt = doubts[point.ref]
-        for address, reading, value in zip((axes.x, axes.y), readings, values, strict=True):
-            if value is None and doubt is None:
-                doubt = Doubt(_ABSENT, (("metric", str(address)),), absent=reading)
-        found.append((point, comparable(point, readings, lengths), (values[0], values[1]), doubt))
-    groups = _groups([(kind, doubt) for _, kind, _, doubt in found])
-    spots = [
-        Spot(p, groups[kind], *values, doubt, low.get(same_run_and_configuration(p)) if low else None)
-        for p, kind, values, doubt in found
-    ]
+    x, y = ready.column(axes.x, options.card), ready.column(axes.y, options.card)
+    whole: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Comparable] = {}
+    found: list[tuple[Comparable, Doubt | None]] = []
+    for place, (kind, doubt) in enumerate(zip(ready.kinds, ready.doubts, strict=True)):
+        for address, column in ((axes.x, x), (axes.y, y)):
+            if doubt is None and column.values[place] is None:
+                doubt = Doubt(_ABSENT, (("metric", str(address)),), absent=column.absent[place])  # noqa: PLW2901
+        if x.known(place) and y.known(place):
+            made = (id(kind), x.made_of[place], y.made_of[place])
+            if made not in whole:
+                whole[made] = replace(kind, definitions=tuple(sorted({*made[1], *made[2]})))
+            kind = whole[made]  # noqa: PLW2901
+        found.append((kind, doubt))
+    groups = _groups(found)
+    spots = []
+    for place, point in enumerate(ready.offered):
+        (kind, doubt), parts = found[place], ready.parts[place]
+        key = (groups[kind], point.official, tuple(parts.values()))
+        values = x.values[place], y.values[place]
+        counts = doubt is None and point.official
+        spots.append(Spot(place, point, key[0], key, parts, *values, doubt, ready.warnings[place], counts))
     kinds = sorted({place: kind for kind, place in reversed(groups.items())}.items())
     return spots, [kind for _, kind in kinds]
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _groups(found: Sequence[tuple[Comparable, Doubt | None]]) -> dict[Comparable, int]:
@@ -155,15 +150,12 @@ def _groups(found: Sequence[tuple[Comparable, Doubt | None]]) -> dict[Comparable
     return places
 
 
-def _key(spot: Spot) -> SeriesKey:
-    parts = series_parts(spot.point)
-    return spot.group, spot.point.official, tuple(parts.values())
-
-
 @dataclass(frozen=True, slots=True)
 class _Order:
     """Rows by series, run, line and load; series by what they hold of their group's front."""
 
+    kinds: tuple[Comparable, ...]
+    """Of the groups, by their place."""
     rows: tuple[Spot, ...]
     keys: tuple[SeriesKey, ...]
     series: tuple[int, ...]
@@ -174,24 +166,24 @@ class _Order:
         return list(enumerate(self.rows))
 
 
-def _ordered(placed: Sequence[Spot], axes: Axes) -> _Order:
+def _ordered(placed: Sequence[Spot], kinds: Sequence[Comparable], axes: Axes) -> _Order:
     held: Counter[SeriesKey] = Counter()
     counted: Counter[SeriesKey] = Counter()
     wide: dict[SeriesKey, float] = defaultdict(float)
     by_group: dict[int, list[Spot]] = defaultdict(list)
     for spot in placed:
-        counted[_key(spot)] += spot.counts
+        counted[spot.key] += spot.counts
         if spot.counts:
             by_group[spot.group].append(spot)
     for some in by_group.values():
         on = [some[int(candidate.id)] for candidate in axes.front(enumerate(some)).on]
-        held.update(_key(spot) for spot in on)
-        for key, low, high in stretches([(_key(s), s.x or 0.0) for s in on], axes.x.metric.better):
+        held.update(spot.key for spot in on)
+        for key, low, high in stretches([(s.key, s.x or 0.0) for s in on], axes.x.metric.better):
             wide[key] += high - low
     keys = sorted(counted, key=lambda k: (k[0], not k[1], -wide[k], -held[k], -counted[k], k[2]))
     place = {key: number for number, key in enumerate(keys)}
-    rows = sorted(placed, key=lambda spot: _row_order(spot, place[_key(spot)]))
-    return _Order(tuple(rows), tuple(keys), tuple(place[_key(spot)] for spot in rows))
+    rows = sorted(placed, key=lambda spot: _row_order(spot, place[spot.key]))
+    return _Order(tuple(kinds), tuple(rows), tuple(keys), tuple(place[spot.key] for spot in rows))
 
 
 def _row_order(spot: Spot, series: int) -> tuple[object, ...]:
@@ -201,12 +193,14 @@ def _row_order(spot: Spot, series: int) -> tuple[object, ...]:
 
 
 def _assembled(
-    order: _Order, kinds: Sequence[Comparable], axes: Axes, options: FrontOptions, lang: str | None
+    order: _Order, axes: Axes, ready: FrontPoints, options: FrontOptions, lang: str | None
 ) -> FrontView:
-    groups, states = _group_views(order, kinds, axes, lang)
+    groups, states = _group_views(order, axes, lang)
     lines, line_of = _lines(order, lang)
     texts = _Texts(lang)
-    more, values = _columns(order.rows, axes, options, lang)
+    more, values = _columns(order.rows, axes, ready, options, lang)
+    x_bands = _bands(options.noise, axes.x, [(spot.point, spot.x) for spot in order.rows])
+    y_bands = _bands(options.noise, axes.y, [(spot.point, spot.y) for spot in order.rows])
     rows = tuple(
         FrontRow(
             spot.point.ref,
@@ -218,8 +212,8 @@ def _assembled(
             None if spot.warning is None else texts.place(spot.warning),
             spot.x,
             spot.y,
-            _band(options.noise, spot.point, axes.x, spot.x),
-            _band(options.noise, spot.point, axes.y, spot.y),
+            x_bands[row],
+            y_bands[row],
             spot.point.official,
         )
         for row, spot in enumerate(order.rows)
@@ -243,7 +237,7 @@ def _assembled(
     )
     view = replace(view, target=target_view(view, options.target, lang))
     points = [spot.point for spot in order.rows]
-    return replace(view, findings=findings_of(view, lang), notes=notes_of(view, points, options, lang))
+    return replace(view, findings=findings_of(view, lang), notes=notes_of(view, points, ready, lang))
 
 
 def _edition(options: FrontOptions, addresses: Iterable[Address]) -> str | None:
@@ -267,29 +261,32 @@ class _Texts:
         return self._places.setdefault(doubt.sentence(self.lang), len(self._places))
 
 
-def _band(
-    noise: NoiseBands | None, point: Measured, address: Address, value: float | None
-) -> tuple[float, float] | None:
-    return None if noise is None or value is None else noise.band(point, str(address), value)
+def _bands(
+    noise: NoiseBands | None, address: Address, measured: Sequence[tuple[Measured, float | None]]
+) -> list[tuple[float, float] | None]:
+    name = str(address)
+    if noise is None:
+        return [None] * len(measured)
+    return [None if value is None else noise.band(point, name, value) for point, value in measured]
 
 
 def _group_views(
-    order: _Order, kinds: Sequence[Comparable], axes: Axes, lang: str | None
+    order: _Order, axes: Axes, lang: str | None
 ) -> tuple[tuple[GroupView, ...], dict[int, RowState]]:
     """Each group's own front of its official points, and the state of every row."""
     states: dict[int, RowState] = {}
     views = []
-    for number, kind in enumerate(kinds):
+    for number, kind in enumerate(order.kinds):
         some = [(row, spot) for row, spot in order.numbered() if spot.group == number]
         result = axes.front((row, spot) for row, spot in some if spot.point.official)
         on = {int(candidate.id) for candidate in result.on}
         unofficial = {row for row, spot in some if not spot.point.official}
-        beyond = {int(candidate.id) for candidate in axes.front(some).on} & unofficial
+        beyond = {int(each.id) for each in axes.front(some).on} & unofficial if unofficial else set()
         for row, spot in some:
             states[row] = _state(spot, row in on, row in beyond)
         views.append(
             GroupView(
-                difference(kind, list(kinds), lang),
+                difference(kind, list(order.kinds), lang),
                 len(some),
                 tuple(int(candidate.id) for candidate in result.on),
                 staircase(result),
@@ -325,7 +322,7 @@ def _series_views(order: _Order, axes: Axes, lang: str | None) -> tuple[SeriesVi
     members: list[list[tuple[int, Spot]]] = [[] for _ in order.keys]
     for row, spot in order.numbered():
         members[order.series[row]].append((row, spot))
-    parts = [series_parts(some[0][1].point) for some in members]
+    parts = [some[0][1].parts for some in members]
     drawn = [any(spot.doubt is None for _, spot in some) for some in members]
     able = [key for key, some in zip(order.keys, drawn, strict=True) if some and key[0] == 0]
     shown = sorted(able, key=lambda key: key[1])[:SHOWN]  # an overlay first: somebody asked for it
@@ -349,17 +346,17 @@ def _series_views(order: _Order, axes: Axes, lang: str | None) -> tuple[SeriesVi
 
 
 def _columns(
-    rows: Sequence[Spot], axes: Axes, options: FrontOptions, lang: str | None
+    rows: Sequence[Spot], axes: Axes, ready: FrontPoints, options: FrontOptions, lang: str | None
 ) -> tuple[tuple[AxisInfo, ...], dict[str, tuple[float | None, ...]]]:
     """Further columns of the table: those asked for, else the usual ones that any point has."""
     asked = options.extra is not None
     names = options.extra if options.extra is not None else EXTRA
-    read = reader(options.card)
     infos, values = [], {}
     for address in dict.fromkeys(parse(name) for name in names):
         if address in (axes.x, axes.y):
             continue
-        column = tuple(_finite(read(spot.point, address).value) for spot in rows)
+        read = ready.column(address, options.card).values
+        column = tuple(read[spot.place] for spot in rows)
         if asked or any(value is not None for value in column):
             infos.append(axis_info(address, lang))
             values[str(address)] = column

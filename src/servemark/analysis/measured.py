@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from servemark.base.canonical import content_hash
 from servemark.metrics.address import Address
 from servemark.metrics.figures import FigureReading, figure_value, read_figure
 from servemark.results.gates.base import GateFinding
-from servemark.results.point import ID_LENGTH, Eval, Point, PointIdentity
-from servemark.store.point_codec import scenario_name
+from servemark.results.point import Eval, Point, PointIdentity
+from servemark.store.point_codec import hash_of, identity_hash, identity_tail, scenario_name
 from servemark.store.points import StoredPoint
 
 FILE_PREFIX = 16
@@ -73,37 +72,56 @@ class Measured:
 
 def series_key(identity: PointIdentity) -> str:
     """The same arm at the same load through time: all but image, versions, revision and the recipe's content."""
-    lasting = replace(identity, image=None, engine_version=None, model_revision=None, recipe_fingerprint=None)
-    return content_hash(lasting.canonical(), ID_LENGTH)
+    return identity_hash(_lasting(identity))
 
 
-_SERIES: dict[str, str] = {}
-_SERIES_KEPT = 65_536
+def _lasting(identity: PointIdentity) -> PointIdentity:
+    return replace(identity, image=None, engine_version=None, model_revision=None, recipe_fingerprint=None)
 
 
-def _series_of(point_key: str, identity: PointIdentity) -> str:
-    """`series_key`, remembered by the point key, which is over the whole identity: many runs have the same."""
-    known = _SERIES.get(point_key)
-    if known is None:
-        if len(_SERIES) >= _SERIES_KEPT:
-            _SERIES.clear()
-        known = _SERIES[point_key] = series_key(identity)
-    return known
+_TAILS: dict[str, bytes | None] = {}
+_TAILS_KEPT = 16_384
+
+
+def _series_of(config_key: str, identity: PointIdentity) -> str:
+    """`series_key`; what all loads and runs of a configuration share is remembered by its key, which is over all of it."""
+    if config_key not in _TAILS:
+        if len(_TAILS) >= _TAILS_KEPT:
+            _TAILS.clear()
+        tail = _TAILS[config_key] = identity_tail(_lasting(identity))
+    else:
+        tail = _TAILS.get(config_key)
+    return series_key(identity) if tail is None else hash_of(tail, identity.concurrency)
 
 
 def of_stored(stored: StoredPoint, findings: Iterable[GateFinding] = ()) -> Measured:
-    """A point of the store."""
-    point = stored.point()
-    return _of(
-        point,
+    """A point of the store; of its raw places, notes and provenance nothing is decoded."""
+    identity, beside = stored.identity(), stored.beside()
+    return Measured(
         ref=f"{stored.file[:FILE_PREFIX]}:{stored.ordinal}",
-        verdict=stored.verdict,
+        point_key=stored.point_key,
+        line_key=stored.line_key,
+        config_key=stored.config_key,
+        series_key=_series_of(stored.config_key, identity),
+        identity=identity,
+        scenario=stored.scenario,
+        source=stored.source,
+        run=stored.run,
+        attempt=stored.attempt,
         at_utc=stored.at_utc,
-        findings=tuple(findings),
-        keys=(stored.point_key, stored.line_key, stored.config_key),
+        status=stored.status,
+        verdict=stored.verdict,
+        figures=stored.figures(),
+        gpus_deployed=beside.gpus_deployed,
+        evals=beside.evals,
+        requests_ok=beside.requests.ok,
+        requests_error=beside.requests.error,
         current=bool(stored.current),
         latest=bool(stored.latest),
+        findings=tuple(findings),
+        url=beside.execution.url,
         stored_id=stored.id,
+        definitions=stored.definitions(),
     )
 
 
@@ -112,42 +130,19 @@ def of_point(
 ) -> Measured:
     """A point that no store has, as read from a file."""
     identity = point.identity
-    return _of(
-        point,
-        ref=ref,
-        verdict=verdict,
-        at_utc=point.execution.started_utc or "",
-        findings=tuple(findings),
-        keys=(identity.point_key, point.line_key, identity.config_key),
-        official=official,
-    )
-
-
-def _of(
-    point: Point,
-    *,
-    ref: str,
-    verdict: str,
-    at_utc: str,
-    findings: tuple[GateFinding, ...],
-    keys: tuple[str, str, str],
-    current: bool = True,
-    latest: bool = True,
-    official: bool = True,
-    stored_id: int | None = None,
-) -> Measured:
+    config_key = identity.config_key
     return Measured(
         ref=ref,
-        point_key=keys[0],
-        line_key=keys[1],
-        config_key=keys[2],
-        series_key=_series_of(keys[0], point.identity),
-        identity=point.identity,
-        scenario=scenario_name(point.identity),
+        point_key=identity.point_key,
+        line_key=point.line_key,
+        config_key=config_key,
+        series_key=_series_of(config_key, identity),
+        identity=identity,
+        scenario=scenario_name(identity),
         source=point.source,
         run=point.execution.run,
         attempt=point.execution.attempt,
-        at_utc=at_utc,
+        at_utc=point.execution.started_utc or "",
         status=point.status,
         verdict=verdict,
         figures={name: figure.value for name, figure in point.figures.items()},
@@ -155,11 +150,8 @@ def _of(
         evals=point.evals,
         requests_ok=point.requests.ok,
         requests_error=point.requests.error,
-        current=current,
-        latest=latest,
-        findings=findings,
+        findings=tuple(findings),
         url=point.execution.url,
         official=official,
-        stored_id=stored_id,
         definitions={name: figure.definition for name, figure in point.figures.items()},
     )

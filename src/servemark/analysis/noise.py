@@ -117,11 +117,13 @@ class NoiseModel:
     assumed: Mapping[str, float] = field(default_factory=lambda: ASSUMED)
     assumed_else: float = ASSUMED_ELSE
     _known: dict[Hashable, Noise | None] = field(default_factory=dict)
+    _known_factors: dict[Hashable, tuple[float, float] | None] = field(default_factory=dict)
+    """Of models without what each configuration shows alone."""
 
     def pooled(self) -> NoiseModel:
         """The same without what each configuration shows alone: one spread for all points of a source and scenario, which a
         few repeats of many configurations give better than many of one."""
-        return replace(self, _own={}, _known={})
+        return replace(self, _own={}, _known={}, _known_factors={})
 
     def relative_sd(self, point: Measured, address: Address | str) -> Noise | None:
         """The spread of repeats of `point` in the figure `address`; None for figures that have none (counts, shares,
@@ -156,11 +158,24 @@ class NoiseModel:
     def band(self, point: Measured, address: Address | str, value: float) -> tuple[float, float] | None:
         """Where the figure's true value lies with 95 % confidence, from this one measurement; None where the figure has
         no noise or `value` is not positive."""
+        if not value > 0 or not math.isfinite(value):
+            return None
+        key = (point.source, point.identity.scenario.type, str(address))
+        if self._own:  # a spread of this point's own
+            factors = self._factors(point, address)
+        elif key in self._known_factors:
+            factors = self._known_factors[key]
+        else:
+            factors = self._known_factors[key] = self._factors(point, address)
+        return None if factors is None else (value * factors[0], value * factors[1])
+
+    def _factors(self, point: Measured, address: Address | str) -> tuple[float, float] | None:
+        """What a value is to be multiplied with for the ends of its band."""
         noise = self.relative_sd(point, address)
-        if noise is None or not value > 0 or not math.isfinite(value):
+        if noise is None:
             return None
         half = min(noise.half_width(), math.log(1e6))
-        return value * math.exp(-half), value * math.exp(half)
+        return math.exp(-half), math.exp(half)
 
     def apart(self, *sides: Sequence[Measured]) -> NoiseModel:
         """The model for comparing these sides: their points are repeats within their side alone, however often the same

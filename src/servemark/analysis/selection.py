@@ -146,18 +146,23 @@ _SQL = ("model", "scenario", "hardware", "engine", "precision", "source", "run")
 
 def matches(point: Measured, chosen: Selection) -> bool:
     """Whether a point is selected; `latest` is not asked here."""
+    return all(test(point) for test in _tests(chosen))
+
+
+def _tests(chosen: Selection) -> list[Callable[[Measured], bool]]:
+    """One question for each key that asks for something."""
+    found: list[Callable[[Measured], bool]] = []
     for key, read in FACETS.items():
-        wanted = getattr(chosen, key)
-        if wanted and read(point) not in wanted:
-            return False
+        if wanted := frozenset(getattr(chosen, key)):
+            found.append(lambda p, read=read, wanted=wanted: read(p) in wanted)  # type: ignore[misc]
     for key, name in _PREFIXED.items():
-        wanted = getattr(chosen, key)
-        if wanted and not any(getattr(point, name).startswith(each) for each in wanted):
-            return False
-    day = point.at_utc[:10]
-    if chosen.since and not day >= chosen.since:
-        return False
-    return not (chosen.until and not (day and day <= chosen.until))
+        if beginnings := tuple(getattr(chosen, key)):
+            found.append(lambda p, name=name, some=beginnings: getattr(p, name).startswith(some))  # type: ignore[misc]
+    if since := chosen.since:
+        found.append(lambda p: p.at_utc[:10] >= since)
+    if until := chosen.until:
+        found.append(lambda p: "" < p.at_utc[:10] <= until)
+    return found
 
 
 def store_filter(chosen: Selection, *, quarantined: bool = True) -> PointFilter:
@@ -172,5 +177,6 @@ def select(store: Store, chosen: Selection, *, quarantined: bool = True) -> list
     """The selected points that count (no superseded ones), in the order in which they came. Quarantined ones are among
     them unless they are not wanted: they are shown on request and never stand on a front."""
     wanted = store_filter(chosen, quarantined=quarantined)
+    tests = _tests(chosen)
     found = (of_stored(each) for each in load_points(store, wanted))
-    return [point for point in found if matches(point, chosen)]
+    return [point for point in found if all(test(point) for test in tests)]

@@ -68,6 +68,19 @@ class _Rest(msgspec.Struct, omit_defaults=True):
     notes: tuple[str, ...] = ()
 
 
+class _Address(msgspec.Struct):
+    url: str | None = None
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """What is compared of the rest of a point; nothing else of it is read."""
+
+    execution: _Address
+    requests: Requests = _NO_REQUESTS
+    gpus_deployed: int | None = None
+    evals: tuple[Eval, ...] = ()
+
+
 Shape = tuple[tuple[str, str, str, str | None], ...]
 """(address, definition, at, how) of every figure, in the point's order."""
 
@@ -256,6 +269,32 @@ def _exact(identity: PointIdentity) -> bool:
     return all(isinstance(value, str | int | None) for value in identity.extra.values())
 
 
+def identity_hash(identity: PointIdentity) -> str:
+    """The key that `canonical_json` of an identity gives, `content_hash(identity.canonical(), ID_LENGTH)`, sooner."""
+    tail = identity_tail(identity)
+    return (
+        content_hash(identity.canonical(), ID_LENGTH) if tail is None else hash_of(tail, identity.concurrency)
+    )
+
+
+def identity_tail(identity: PointIdentity) -> bytes | None:
+    """An identity's canonical JSON after its concurrency, which all loads of a configuration share; None where only the
+    slow way is sure to be canonical."""
+    if not _exact(identity):
+        return None
+    whole = _SORTED.encode(identity)
+    return whole[whole.index(b",") :]
+
+
+def hash_of(tail: bytes, concurrency: int | None) -> str:
+    """`identity_hash` by the tail."""
+    load = b"null" if concurrency is None else str(concurrency).encode()
+    return hashlib.sha256(b'{"concurrency":' + load + tail).hexdigest()[:ID_LENGTH]
+
+
+_SORTED = msgspec.json.Encoder(order="sorted")
+
+
 def _facets(identity: PointIdentity) -> tuple[str, str, str, str, str]:
     return (
         identity.model,
@@ -322,6 +361,21 @@ def decode_identity(data: bytes, concurrency: int | None) -> PointIdentity:
 def decode_values(figures: bytes) -> Sequence[float]:
     """The numbers of a point's figures, in the order of its shape."""
     return struct.unpack(f"<{len(figures) // 8}d", figures)
+
+
+@_whole
+def decode_figures(names: Sequence[str], figures: bytes) -> dict[str, float]:
+    """Values by the names of their shape."""
+    return dict(zip(names, struct.unpack(f"<{len(figures) // 8}d", figures), strict=True))
+
+
+_BESIDE = msgspec.json.Decoder(Beside)
+
+
+@_whole
+def decode_beside(rest: bytes) -> Beside:
+    """What is compared of a point's rest."""
+    return _BESIDE.decode(rest if rest.startswith(b"{") else zlib.decompress(rest))
 
 
 @_whole

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -12,7 +12,10 @@ from servemark.results.gates.base import GateFinding, Severity
 from servemark.results.point import Point, PointIdentity, Status
 from servemark.store.database import Store
 from servemark.store.point_codec import (
+    Beside,
     Shape,
+    decode_beside,
+    decode_figures,
     decode_identity,
     decode_point,
     decode_shape,
@@ -103,6 +106,18 @@ class StoredPoint(NamedTuple):
         """Addresses of the stated figures, in the point's order; the same object for points of one shape."""
         return _names(self.packed_shape)
 
+    def figures(self) -> dict[str, float]:
+        """Stated figures by address, without their places in the raw row."""
+        return decode_figures(_names(self.packed_shape), self.packed_figures)
+
+    def definitions(self) -> Mapping[str, str]:
+        """Definition id of each figure by address; the same object for points of one shape."""
+        return _definitions(self.packed_shape)
+
+    def beside(self) -> Beside:
+        """What a comparison asks of a point beside its figures."""
+        return decode_beside(self.packed_rest)
+
     def has_evals(self) -> bool:
         """Whether it carries an accuracy result."""
         return has_evals(self.packed_rest)
@@ -113,7 +128,14 @@ class StoredPoint(NamedTuple):
         return None if place is None else decode_values(self.packed_figures)[place]
 
 
-_identity = lru_cache(maxsize=4096)(decode_identity)
+@lru_cache(maxsize=8192)
+def _identity(packed: bytes, concurrency: int | None) -> PointIdentity:
+    """Loads of one configuration share its decoded parts."""
+    if concurrency is None:
+        return decode_identity(packed, None)
+    return replace(_identity(packed, None), concurrency=concurrency)
+
+
 _shape_of = lru_cache(maxsize=4096)(decode_shape)
 
 
@@ -131,6 +153,12 @@ def _places(data: bytes) -> dict[str, int]:
 @lru_cache(maxsize=4096)
 def _names(data: bytes) -> tuple[str, ...]:
     return tuple(_places(data))
+
+
+@lru_cache(maxsize=4096)
+def _definitions(data: bytes) -> Mapping[str, str]:
+    shape: Shape = _shape_of(data)
+    return {name: definition for name, definition, *_ in shape}
 
 
 _COLUMNS = """

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from servemark.analysis.front_query import beginning
+from servemark.analysis.selection import Selection
 from servemark.base.errors import Layer, ServemarkError
 from servemark.web.api.base import Body, Query, Route, read_query
 from servemark.web.depends import Depends
@@ -25,6 +27,8 @@ WORKERS = 2
 """Answers are made under one interpreter lock; more threads would only make each of them later."""
 MAX_WAITING = 200
 ANSWER_TIMEOUT_S = 30.0
+MAX_FIRST = 5_000
+"""Points that are read before anybody has asked for them."""
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -97,15 +101,16 @@ class Answers:
             self.cache.put(key, done.result())
 
     def prepare(self) -> None:
-        """Work out what the first front would wait for, meanwhile."""
+        """Work out what the first front would wait for, meanwhile: the noise, and the points that most begin with."""
 
-        def noise() -> None:
+        def first() -> None:
             with contextlib.suppress(
-                ServemarkError
+                ServemarkError, Problem
             ):  # no store yet, or none that can be read: the first answer says so
                 self.site.noise()
+                self.site.for_front(beginning(self.site.store(), Selection()), MAX_FIRST)
 
-        self.pool.submit(noise)
+        self.pool.submit(first)
 
     def close(self) -> None:
         """Take no more; what is being made goes on until it is done."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import socket
 import sys
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ KEEP_ALIVE_S = 20
 BACKLOG = 512
 SWITCH_S = 0.001
 """How long a thread that makes an answer may keep those waiting that are finished."""
+
+GC_THRESHOLDS = (20_000, 20, 50)
+"""Answers leave hardly any cycles behind; a search for them through all points that are kept takes longer than an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +86,6 @@ def settings(app: App) -> uvicorn.Config:
 def run_server(app: App, sock: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM; requests under way get `GRACE_S` seconds."""
     sys.setswitchinterval(SWITCH_S)
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     uvicorn.Server(settings(app)).run(sockets=[sock])

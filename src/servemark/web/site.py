@@ -10,15 +10,17 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from servemark import __version__
+from servemark.analysis.front_points import FrontPoints, front_points
 from servemark.analysis.front_query import accuracy_results, with_gates
 from servemark.analysis.measured import Measured
 from servemark.analysis.noise import NoiseModel
-from servemark.analysis.rate_cards import user_rates
+from servemark.analysis.rate_cards import CardShelf, shelf, user_rates
 from servemark.analysis.selection import Selection, select, store_filter
 from servemark.analysis.store_noise import store_noise
 from servemark.base.home import Home
@@ -57,16 +59,19 @@ def program_version() -> str:
     return digest.hexdigest()[:16]
 
 
-class _Selections:
-    """Decoded points by (store version, selection), the least recently asked for given up first."""
+_Held = TypeVar("_Held", bound=Sized)
+
+
+class _Selections(Generic[_Held]):
+    """Points by (store version, what was asked for), the least recently asked for given up first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held: OrderedDict[tuple[str, Selection], list[Measured]] = OrderedDict()
+        self._held: OrderedDict[tuple[str, Hashable], _Held] = OrderedDict()
         self._points = 0
         self._lock = threading.Lock()
 
-    def get(self, key: tuple[str, Selection]) -> list[Measured] | None:
+    def get(self, key: tuple[str, Hashable]) -> _Held | None:
         """The points; None when they must be read."""
         with self._lock:
             found = self._held.get(key)
@@ -74,7 +79,7 @@ class _Selections:
                 self._held.move_to_end(key)
             return found
 
-    def put(self, key: tuple[str, Selection], points: list[Measured]) -> None:
+    def put(self, key: tuple[str, Hashable], points: _Held) -> None:
         """Keep them, unless they alone are too many."""
         if len(points) > self._limit:
             return
@@ -101,8 +106,11 @@ class Site:
     _files: tuple[str, str, str] = field(init=False)
     _suite_seen: tuple[float, str] = (0.0, "")
     _noise: tuple[str, NoiseModel] | None = None
+    _cards: tuple[str, CardShelf] | None = None
     _noise_lock: threading.Lock = field(default_factory=threading.Lock)
-    _selections: _Selections = field(default_factory=lambda: _Selections(KEPT_POINTS))
+    _selections: _Selections[list[Measured]] = field(default_factory=lambda: _Selections(KEPT_POINTS))
+    _fronts: _Selections[FrontPoints] = field(default_factory=lambda: _Selections(KEPT_POINTS))
+    """Mostly the very points that `_selections` holds."""
 
     def __post_init__(self) -> None:
         """Paths that are looked at for every request, as texts."""
@@ -203,20 +211,26 @@ class Site:
         if points > KEPT_POINTS:
             raise Problem(400, "serve.many_points", points=points, limit=KEPT_POINTS)
 
-    def for_front(self, chosen: Selection, limit: int) -> tuple[list[Measured], list[Measured]]:
+    def for_front(self, chosen: Selection, limit: int) -> FrontPoints:
         """See `Context.for_front`."""
-        key = (f"front {self.store_version()}", chosen)
-        points = self._selections.get(key)
-        evals = self._selections.get((f"evals {self.store_version()}", chosen))
-        if points is None or evals is None:
+        version = self.store_version()
+        ready = self._fronts.get((version, chosen))
+        if ready is None:
             found = self.select(chosen)
             if len(found) > limit:
                 raise Problem(400, "serve.many_points", points=len(found), limit=limit)
-            points = with_gates(self.store(), found)
-            evals = accuracy_results(self.store(), points)
-            self._selections.put(key, points)
-            self._selections.put((f"evals {key[0].removeprefix('front ')}", chosen), evals)
-        return points, evals
+            ready = front_points(with_gates(self.store(), found), self._evals(version, found))
+            self._fronts.put((version, chosen), ready)
+        return ready
+
+    def _evals(self, version: str, points: Sequence[Measured]) -> list[Measured]:
+        """Accuracy results of the models of these points; one list for all selections of the same models."""
+        key = (version, frozenset(point.identity.model for point in points))
+        found = self._selections.get(key)
+        if found is None:
+            found = accuracy_results(self.store(), points)
+            self._selections.put(key, found)
+        return found
 
     def suites(self) -> list[Path]:
         """The suite that is served, else those that come with servemark."""
@@ -229,6 +243,14 @@ class Site:
             held = self._noise
             if held is None or held[0] != version:
                 held = self._noise = (version, store_noise(self.store()).pooled())
+        return held[1]
+
+    def cards(self) -> CardShelf:
+        """Rate cards at hand, read when one of this home has changed."""
+        version = self.store_version()
+        held = self._cards
+        if held is None or held[0] != version:
+            held = self._cards = (version, shelf(self.home.root))
         return held[1]
 
     def secrets(self) -> Sequence[str]:
@@ -261,9 +283,9 @@ class Context:
         """Points of the store."""
         return self.site.select(chosen)
 
-    def for_front(self, chosen: Selection, limit: int) -> tuple[list[Measured], list[Measured]]:
-        """The same with what gates said of quarantined ones, and the accuracy results that speak for them. Problem 400
-        for more points than `limit`."""
+    def for_front(self, chosen: Selection, limit: int) -> FrontPoints:
+        """The same with what gates said of quarantined ones and the accuracy results that speak for them, made ready for
+        any axes. Problem 400 for more points than `limit`."""
         return self.site.for_front(chosen, limit)
 
     def check_size(self, chosen: Selection) -> None:

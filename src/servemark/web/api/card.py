@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from servemark.analysis.rate_cards import DEFAULT_CARD, RateCard, shelf
+from servemark.analysis.rate_cards import DEFAULT_CARD, RateCard
 from servemark.web.api.base import Param
 from servemark.web.problems import Problem
 from servemark.web.site import Context
@@ -15,7 +15,7 @@ CARD = Param(
 def find_card(ctx: Context, wanted: str | None) -> RateCard | None:
     """A card at hand by its name or edition; without a wish the user's newest, else the shipped one. Never a path: what a
     client says names no file. Raises Problem 404."""
-    known = shelf(ctx.home.root).cards
+    known = ctx.site.cards().cards
     if wanted is None:
         own = [card for card in known if card.origin == "user"]
         if own:

@@ -22,10 +22,10 @@ PARAMS = (
 def reply(ctx: Context, query: Query) -> object:
     """Series by cost. Without a model and a scenario those with the most points are taken."""
     chosen = beginning(ctx.store, query.selection)
-    points, evals = ctx.for_front(chosen, MAX_POINTS)
+    points = ctx.for_front(chosen, MAX_POINTS)
     card = find_card(ctx, query.text("card"))
     x = query.text("x") or X_DEFAULT
-    return cost_view(points, card, query.number("target"), x=x, evals=evals, lang=query.lang)
+    return cost_view(points, card, query.number("target"), x=x, lang=query.lang)
 
 
 def reply_cards(ctx: Context, query: Query) -> object:

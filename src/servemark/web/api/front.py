@@ -37,16 +37,17 @@ def reply(ctx: Context, query: Query) -> object:
 
 def view_of(ctx: Context, query: Query) -> FrontView:
     """What `analysis` says of the selection."""
-    points, evals = ctx.for_front(query.selection, MAX_POINTS)
+    points = ctx.for_front(query.selection, MAX_POINTS)
+    overlay = ctx.overlay(query.text("overlay"))
+    if overlay:
+        points = points.beside(overlay)
     columns = query.addresses("cols")
     options = FrontOptions(
         x=query.text("x") or "",
         y=query.text("y") or "",
         noise=ctx.noise(),
-        overlay=ctx.overlay(query.text("overlay")),
         target=query.number("target"),
         extra=columns or None,
-        evals=evals,
         selection=query.selection,
         card=find_card(ctx, query.text("card")),
     )

@@ -37,7 +37,10 @@ export async function get(path, params, signal) {
   }
   const asked = new URLSearchParams(query(params));
   asked.set("lang", lang());
-  return answered(() => fetch(path + "?" + asked, { signal, cache: "no-cache", headers: { Accept: "application/json" } }));
+  const address = path + "?" + asked;
+  const early = window.servemarkEarly && window.servemarkEarly.get(address); // under way since before this script (theme.js)
+  if (early) window.servemarkEarly.delete(address);
+  return answered(() => early || fetch(address, { signal, cache: "no-cache", headers: { Accept: "application/json" } }));
 }
 
 export async function send(method, path, body = null, headers = {}) {

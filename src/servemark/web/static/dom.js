@@ -19,8 +19,8 @@ export function svg(tag, attrs, ...children) {
 }
 
 export function fill(node, ...children) {
-  node.replaceChildren(...flat(children));
-  return node;
+  node.replaceChildren();
+  return put(node, children);
 }
 
 export function debounce(f, ms) {
@@ -32,17 +32,22 @@ export function debounce(f, ms) {
 }
 
 function dress(node, attrs, children) {
-  for (const [name, value] of Object.entries(attrs || {})) {
+  for (const name in attrs || {}) {
+    const value = attrs[name];
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "vars") for (const [key, each] of Object.entries(value)) node.style.setProperty(key, each);
+    else if (name === "vars") for (const key in value) node.style.setProperty(key, value[key]);
     else if (name === "href" && !ADDRESS.test(value)) continue;
     else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...flat(children));
-  return node;
+  return put(node, children);
 }
 
-function flat(children) {
-  return children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false);
+// Thousands of nodes come by here: no list is made of the children.
+function put(node, children) {
+  for (const each of children) {
+    if (Array.isArray(each)) put(node, each);
+    else if (each !== null && each !== undefined && each !== false) node.appendChild(each instanceof Node ? each : document.createTextNode(each));
+  }
+  return node;
 }

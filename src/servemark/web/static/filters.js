@@ -64,17 +64,22 @@ function facet(ctx, name, values, set) {
     el("span", { class: "tick-name" }, each.label || say(t, name, each.id)), el("span", { class: "tick-count" }, each.points));
   const head = () => t("web.facet." + name) + (now.size === 1 ? t("web.colon") + (ctx.lang === "zh" ? "" : " ") + clip(say(t, name, [...now][0])) : now.size ? " · " + now.size : "");
   const summary = el("summary", { class: now.size ? "some" : null }, head());
-  const list = values.map((each) => ({ id: each.id, node: box(each) }));
+  let list = [];
   const search = values.length > 12 ? el("input", { type: "search", placeholder: t("web.filters.search"), "aria-label": t("web.filters.search"), oninput: (event) => {
     const text = event.target.value.toLowerCase();
     for (const each of list) each.node.hidden = !each.id.toLowerCase().includes(text);
   } }) : null;
+  const boxes = el("fieldset", { class: "pop" }, el("legend", { class: "sr" }, t("web.facet." + name)), search);
   const drop = el("details", { class: "facet", ontoggle: () => {
     if (!drop.open) return;
+    if (!list.length) { // made when it is opened for the first time: hundreds of runs wait in there
+      list = values.map((each) => ({ id: each.id, node: box(each) }));
+      boxes.append(...list.map((each) => each.node));
+    }
     const pop = drop.lastChild;
     pop.classList.remove("flip");
     pop.classList.toggle("flip", pop.getBoundingClientRect().right > document.documentElement.clientWidth - 8);
     for (const other of drop.parentNode.querySelectorAll("details[open]")) if (other !== drop) other.open = false;
-  } }, summary, el("fieldset", { class: "pop" }, el("legend", { class: "sr" }, t("web.facet." + name)), search, list.map((each) => each.node)));
+  } }, summary, boxes);
   return drop;
 }

@@ -139,6 +139,8 @@ function paint(ctx, state) {
   const drawn = view.series.map((each, i) => ({ ...each, shown: shown.has(i) }));
   fill(parts.trouble);
   parts.node.classList.toggle("void", !view.columns.x.length);
+  const data = chartData(ctx, view, drawn, how, only !== "front");
+  const counts = state.plot.draw(data); // first: it reads its width, and nothing else has changed yet
   parts.heading.textContent = headline(ctx, facets);
   ctx.heading(headline(ctx, facets));
   parts.lead.textContent = view.findings[0] || "";
@@ -148,8 +150,6 @@ function paint(ctx, state) {
   if (!keepsFocus(parts.picks)) fill(parts.picks, picks(ctx, state));
   if (!keepsFocus(parts.filters)) fill(parts.filters, ctx.report ? null : filters(ctx, facets, state.set));
   axes(ctx, state);
-  const data = chartData(ctx, view, drawn, how, only !== "front");
-  const counts = state.plot.draw(data);
   parts.words.textContent = inWords(t, view, drawn, counts, only);
   fill(parts.read, reading(ctx, view, how));
   if (!keepsFocus(parts.legend)) legend(ctx, state, how, drawn, shown);
@@ -157,11 +157,26 @@ function paint(ctx, state) {
   if (!keepsFocus(parts.target)) fill(parts.target, ctx.report ? null : targetPick(ctx, state, how));
   if (!keepsFocus(parts.options)) fill(parts.options, viewOptions(ctx, state));
   const key = [...shown].join(" "); // a change of scale leaves the rows as they are
-  if (state.rowsOf !== view || state.rowsKey !== key) rows(ctx, state, how, shown);
+  if (state.rowsOf !== view || state.rowsKey !== key) soon(state, () => rows(ctx, state, how, shown));
   Object.assign(state, { rowsOf: view, rowsKey: key });
   tools(ctx, state, how);
   fill(parts.left, leftOut(ctx, view));
   fill(parts.notes, view.notes.length ? [el("h2", {}, t("web.front.notes")), el("ul", { class: "plain" }, view.notes.map((text) => el("li", {}, text)))] : null);
+}
+
+// The table stands below the chart and is filled when the chart has been seen; only the last one asked for is made.
+function soon(state, make) {
+  const host = state.parts.table;
+  state.making = make;
+  host.setAttribute("aria-busy", "true");
+  const now = () => {
+    if (state.making !== make) return;
+    state.making = null;
+    make();
+    host.removeAttribute("aria-busy");
+  };
+  if (window.requestIdleCallback) requestIdleCallback(now, { timeout: 300 });
+  else setTimeout(now, 60);
 }
 
 // A control that the reader is using stays as it is.
@@ -247,7 +262,7 @@ function legend(ctx, state, how, drawn, shown) {
     const read = reads.get(i);
     return read && known(read.floor) ? how.y.number(view.columns.y[read.floor]) : "—";
   };
-  const key = (series, i) => el("li", {}, el("button", { type: "button", class: "key", "aria-pressed": String(series.shown), "data-i": i, onclick: () => toggle(latest(ctx), state, shownSeries(latest(ctx), view), i) },
+  const key = (series, i, on = series.shown) => el("li", {}, el("button", { type: "button", class: "key", "aria-pressed": String(on), "data-i": i, onclick: () => toggle(latest(ctx), state, shownSeries(latest(ctx), view), i) },
     swatch(i, series.official !== false), el("span", { class: "key-name", title: series.label.length > 60 ? series.label : null }, series.label), el("span", { class: "key-value" }, value(i))));
   const place = new Map(ranked(view).map((each, at) => [each.series, at]));
   const all = drawn.map((series, i) => [series, i]);
@@ -255,10 +270,15 @@ function legend(ctx, state, how, drawn, shown) {
   const mine = all.filter(([, i]) => shown.has(i));
   const others = all.filter(([, i]) => !shown.has(i));
   const open = state.parts.legend.querySelector("details[open]") !== null;
+  const rest = el("ul", {}, open ? others.map(([series, i]) => key(series, i)) : null);
+  const unfold = () => { // dozens, seldom looked at; meanwhile some may have been switched on
+    const now = shownSeries(latest(ctx), view);
+    if (!rest.firstChild) fill(rest, others.map(([series, i]) => key(series, i, now.has(i))));
+  };
   fill(state.parts.legend,
     el("div", { class: "legend-head" }, el("h3", { id: "legend-head" }, t("web.front.series")), view.target ? el("span", {}, t("web.target.unit", { unit: how.y.unit || view.y.label, value: targetText(how, view.target) })) : null),
     el("ul", { "aria-labelledby": "legend-head" }, mine.map(([series, i]) => key(series, i))),
-    others.length ? el("details", { open }, el("summary", {}, t("web.front.others", { count: others.length })), el("ul", {}, others.map(([series, i]) => key(series, i)))) : null,
+    others.length ? el("details", { open, ontoggle: unfold }, el("summary", {}, t("web.front.others", { count: others.length })), rest) : null,
     others.length || ctx.params.has("series") ? el("p", { class: "key-tools" },
       others.length ? el("button", { type: "button", class: "quiet", onclick: () => state.set({ series: view.series.map((each) => each.id) }, false) }, t("web.front.all")) : null,
       ctx.params.has("series") ? el("button", { type: "button", class: "quiet", onclick: () => state.set({ series: null }, false) }, t("web.front.usual")) : null) : null);
