@@ -44,6 +44,10 @@ export async function render(root, ctx) {
       const [view, facets] = await Promise.all([given || ask(now), choicesOf(now)]);
       if (asked !== now.params.toString()) return;
       Object.assign(state, { view, facets });
+      if (!now.params.has("y")) { // the answer's choice is part of the address from here on: a link shows the same later
+        now.set({ y: view.y.address });
+        now.params.set("y", view.y.address);
+      }
       if (!parts.node.isConnected) fill(root, parts.node);
       paint(now, state);
     } catch (error) {
@@ -51,7 +55,7 @@ export async function render(root, ctx) {
       if (!state.view) throw error; // nothing to stay at: the frame tells of it
       fill(parts.trouble, trouble(error, () => load(null)));
     } finally {
-      if (asked === now.params.toString()) parts.node.removeAttribute("aria-busy");
+      if (asked === now.params.toString() || settledUp(asked, now.params)) parts.node.removeAttribute("aria-busy");
     }
   }
 
@@ -75,6 +79,13 @@ export async function render(root, ctx) {
     },
     close,
   };
+}
+
+// Whether an address is the one asked for, with the upper axis that the answer chose.
+function settledUp(asked, params) {
+  const before = new URLSearchParams(params);
+  before.delete("y");
+  return before.toString() === asked;
 }
 
 function ask(ctx) {
