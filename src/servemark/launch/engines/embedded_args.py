@@ -28,6 +28,14 @@ _FLASH_ATTN = {
     "on": "LLAMA_FLASH_ATTN_TYPE_ENABLED",
     "off": "LLAMA_FLASH_ATTN_TYPE_DISABLED",
 }
+_SPECULATION = {
+    "none": "COMMON_SPECULATIVE_TYPE_NONE",
+    "ngram-simple": "COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE",
+    "ngram-map-k": "COMMON_SPECULATIVE_TYPE_NGRAM_MAP_K",
+    "ngram-mod": "COMMON_SPECULATIVE_TYPE_NGRAM_MOD",
+    "ngram-cache": "COMMON_SPECULATIVE_TYPE_NGRAM_CACHE",
+}
+"""Those that draft from the context itself: no second model is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +44,8 @@ class Arg:
     takes."""
 
     target: str
-    kind: Literal["int", "float", "bool", "enum", "folder"]
+    kind: Literal["int", "float", "bool", "enum", "enum list", "folder"]
+    """`enum list`: one value, which the parameter takes as a list of one."""
     least: float = 0
     most: float = 2**31 - 1
     enum: str = ""
@@ -47,7 +56,7 @@ class Arg:
         """What a value may be, in signs that need no translation."""
         if self.kind == "bool":
             return "true | false"
-        if self.kind == "enum":
+        if self.kind in {"enum", "enum list"}:
             return " | ".join(self.members or ())
         if self.kind == "folder":
             return "relative/path"
@@ -59,11 +68,15 @@ class Arg:
         if self.kind == "bool":
             if isinstance(value, bool):
                 return value
-        elif self.kind == "enum":
+        elif self.kind in {"enum", "enum list"}:
             # YAML 1.1 reads a bare on and off as booleans.
             word = {True: "on", False: "off"}.get(value) if isinstance(value, bool) else value
             if isinstance(word, str) and self.members and word in self.members:
-                return {"enum": self.enum, "member": self.members[word]}
+                found = self.members[word]
+                return {
+                    "enum": self.enum,
+                    **({"member": found} if self.kind == "enum" else {"members": [found]}),
+                }
         elif self.kind == "folder":
             if isinstance(value, str) and _stays_inside(value):
                 return value
@@ -113,6 +126,9 @@ ARGS: dict[str, Arg] = {
     "top-p": Arg("sampling.top_p", "float", 0, 1),
     "min-p": Arg("sampling.min_p", "float", 0, 1),
     "repeat-penalty": Arg("sampling.penalty_repeat", "float", 0, 100),
+    "spec-type": Arg("speculative.types", "enum list", enum="common_speculative_type", members=_SPECULATION),
+    "spec-ngram-simple-size-n": Arg("speculative.ngram_simple.size_n", "int", 1, 1024),
+    "spec-ngram-simple-size-m": Arg("speculative.ngram_simple.size_m", "int", 1, 1024),
 }
 RESERVED = frozenset(
     {"host", "port", "model", "alias", "metrics", "slots", "props", "offline", "ui", "api-key"}

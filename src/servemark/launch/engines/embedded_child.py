@@ -1,8 +1,9 @@
 """The embedded engine's process: llama.cpp's own HTTP server in this interpreter, run as a script.
 
 `python -P embedded_child.py CONFIG`, CONFIG a JSON object: `set` maps dotted parameters to values (a member
-of an enumeration is `{"enum": name, "member": name}`, a set of texts is `{"texts": [...]}`), `make_folder` is
-a folder to make first, or null. It imports xllamacpp and the standard library only. SIGTERM and SIGINT keep
+of an enumeration is `{"enum": name, "member": name}`, a list of them `{"enum": name, "members": [...]}`, a set
+of texts `{"texts": [...]}`), `make_folder` is a folder to make first, or null.
+It imports xllamacpp and the standard library only. SIGTERM and SIGINT keep
 the kernel's default action, so that they end it at once, whatever it computes. When its stdin is a pipe and
 reaches its end, whoever started it is gone and it ends too.
 """
@@ -40,12 +41,18 @@ def _apply(params: Any, module: Any, settings: dict[str, Any]) -> None:  # noqa:
             target = getattr(target, parent)
         value = raw
         if isinstance(raw, dict):
-            value = (
-                set(raw["texts"]) if "texts" in raw else getattr(getattr(module, raw["enum"]), raw["member"])
-            )
+            value = set(raw["texts"]) if "texts" in raw else _members(module, raw)
         if not hasattr(target, name):
             sys.exit(f"error: this xllamacpp has no parameter {path}")
         setattr(target, name, value)
+
+
+def _members(module: Any, raw: dict[str, Any]) -> Any:  # noqa: ANN401 - a C extension module
+    """The named member of an enumeration, or a list of them."""
+    kind = getattr(module, raw["enum"])
+    return (
+        [getattr(kind, name) for name in raw["members"]] if "members" in raw else getattr(kind, raw["member"])
+    )
 
 
 def _report(module: Any) -> str:  # noqa: ANN401 - a C extension module
