@@ -99,7 +99,7 @@ def _head(name: str, nodes: int, gpus: int, time_limit_s: int) -> list[str]:
         "#SBATCH --ntasks-per-node=1",
     ]
     if gpus:
-        lines.append(f"#SBATCH --gpus-per-node={gpus}")
+        lines.append(f"#SBATCH --gres=gpu:{gpus}")  # after --gpus-per-node no step may say --gres=none
     return [*lines, f"#SBATCH --time={minutes}", "#SBATCH --no-requeue", f"#SBATCH --output={safe}-%j.out"]
 
 
