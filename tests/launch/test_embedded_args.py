@@ -101,3 +101,17 @@ def test_wrong_values(name: str, value: object) -> None:
     assert caught.value.key == "launch.arg_value"
     assert name in str(caught.value)
     assert ARGS[name].expected in (caught.value.next_step() or "")
+
+
+def test_drafts_from_the_context() -> None:
+    """The wheel takes a list of kinds; those that need a second model are not offered."""
+    assert parse_args({"spec-type": "ngram-simple", "spec-ngram-simple-size-m": 4}) == {
+        "speculative.types": {
+            "enum": "common_speculative_type",
+            "members": ["COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE"],
+        },
+        "speculative.ngram_simple.size_m": 4,
+    }
+    with pytest.raises(ServemarkError) as caught:
+        parse_args({"spec-type": "draft-simple"})
+    assert "ngram-simple" in (caught.value.next_step() or "")
