@@ -8,6 +8,7 @@ import pytest
 
 from servemark.base.errors import ServemarkError
 from servemark.catalog.cluster_launch import launch_cluster, read_launch_clusters
+from servemark.catalog.suite import read_suite
 
 GOOD = """
 labels: {cluster:a: [runner-1]}
@@ -75,3 +76,19 @@ def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(ServemarkError) as caught:
         read_launch_clusters(tmp_path / "none.yaml")
     assert "docs/launch-on-slurm.md" in str(caught.value.next_step())
+
+
+def test_launch_section_of_a_suites_clusters_file(tmp_path: Path) -> None:
+    """It stands beside labels and hardware, and what is wrong with it is told when the suite is read."""
+    (tmp_path / "master.yaml").write_text("{}\n", encoding="utf-8")
+    (tmp_path / "suite.yaml").write_text(
+        "name: s\nmasters: [master.yaml]\nclusters: clusters.yaml\n", encoding="utf-8"
+    )
+    file = tmp_path / "clusters.yaml"
+    text = "labels:\n  cluster:a: [a_00]\nlaunch:\n  a:\n    launcher: slurm\n    partition: batch\n"
+    file.write_text(text, encoding="utf-8")
+    assert not read_suite(tmp_path)[1]
+    file.write_text(text.replace("partition", "partitoin"), encoding="utf-8")
+    assert [(str(p.at), p.key) for p in read_suite(tmp_path)[1]] == [
+        ("s/clusters.yaml:6:5", "catalog.unknown_field_near")
+    ]

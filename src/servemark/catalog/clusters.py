@@ -1,9 +1,11 @@
-"""The clusters (runners) file: labels with their runners, and what hardware a node behind a label has."""
+"""The clusters (runners) file: labels with their runners, and what hardware a node behind a label has. How jobs
+get there (`launch:`) is checked here and read by `cluster_launch`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from servemark.catalog.cluster_launch import launch_clusters_of
 from servemark.catalog.fields import Fields
 from servemark.catalog.nodes import Node, Position, Problem
 
@@ -53,5 +55,7 @@ def clusters_of(root: Node, problems: list[Problem]) -> Clusters:
         inner.no_others()
         if mib is not None and gpus is not None:
             hardware[label] = Hardware(mib, gpus, inner.node.at)
+    if top.get("launch") is not None:
+        launch_clusters_of(root, problems)
     top.no_others()
     return Clusters(labels, hardware, root.file)

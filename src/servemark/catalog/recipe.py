@@ -25,6 +25,7 @@ from servemark.catalog.yaml_nodes import read_yaml
 
 _UNREAD = (
     "enable_config_dump",
+    "host_setup",
     "post_eval",
     "profiling",
     "reporting",
@@ -32,7 +33,7 @@ _UNREAD = (
     "srun_options",
     "telemetry",
 )
-"""Top-level fields that steer the batch system or tooling and change no fact of the deployment."""
+"""Top-level fields that steer the batch system, hosts or tooling and change no fact of the deployment."""
 
 
 def read_recipe(

@@ -47,11 +47,15 @@ def sbatch_script(
     ready_budget_s: float,
     secrets: Sequence[str] = (),
     image: str | None = None,
+    huge_pages: int = 0,
 ) -> str:
     """The whole script. It starts the steps stage by stage, waits for each, and ends all when one ends.
 
     `image` is what the recipe names. Where it lies is known on the cluster only: the script enters what IMAGE names,
     with MOUNTS, through pyxis' options, and says so when IMAGE is not set.
+
+    `huge_pages`: free pages of 2 MiB that every node must have before anything starts; the script refuses to go on
+    with fewer, and names the node and the command. HUGE_PAGES in its environment overrides the number, 0 skips it.
 
     Ranks of a worker over several nodes are started by what MPI names, `pmix` when it is not set.
 
@@ -60,6 +64,8 @@ def sbatch_script(
     """
     check_names(secrets)
     lines = [*_head(name, nodes, gpus, time_limit_s), *_prologue(secrets), *_image(image)]
+    if huge_pages:
+        lines += _huge_pages(huge_pages)
     for stage in STAGES:
         steps = job.stage(stage)
         if steps:
@@ -93,7 +99,7 @@ def _head(name: str, nodes: int, gpus: int, time_limit_s: int) -> list[str]:
         "#SBATCH --ntasks-per-node=1",
     ]
     if gpus:
-        lines.append(f"#SBATCH --gpus-per-node={gpus}")
+        lines.append(f"#SBATCH --gres=gpu:{gpus}")  # after --gpus-per-node no step may say --gres=none
     return [*lines, f"#SBATCH --time={minutes}", "#SBATCH --no-requeue", f"#SBATCH --output={safe}-%j.out"]
 
 
@@ -148,6 +154,28 @@ def _image(image: str | None) -> list[str]:
         "fi",
         "",
     ]
+
+
+def _huge_pages(pages: int) -> list[str]:
+    """The look at every node's pool, on all nodes at once."""
+    return [
+        "# every node's free huge pages of 2 MiB: a store that finds one too few does not start",
+        f'HUGE_PAGES="${{HUGE_PAGES:-{pages}}}"',
+        'if [ "$HUGE_PAGES" -gt 0 ]; then',
+        '  srun --overlap --mem=0 --nodes="${#NODES[@]}" --ntasks="${#NODES[@]}" --gres=none \\',
+        f'    sh -c {shlex.quote(_LOOK)} sh "$HUGE_PAGES"',
+        "fi",
+        "",
+    ]
+
+
+_LOOK = """
+free=$(cat /sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages) || free=0
+[ "$free" -ge "$1" ] && exit
+echo "preflight: $(hostname) has $free free huge pages of 2 MiB and needs $1:" >&2
+echo "sudo sysctl -w vm.nr_hugepages=$1 && cat /proc/sys/vm/nr_hugepages" >&2
+exit 1
+"""
 
 
 def _start(step: PlannedStep) -> list[str]:

@@ -28,6 +28,8 @@ from servemark.launch.local import ReadyTick
 from servemark.launch.placement import nodes_of, place
 from servemark.launch.ports import require_free
 from servemark.launch.script import sbatch_script, stand_in
+from servemark.preflight.facts import PAGE_2M
+from servemark.preflight.needs import needs_of
 from servemark.runs.folder import LIVE_STEPS
 from servemark.runs.interrupts import Interrupts
 from servemark.runs.node_checks import (
@@ -442,6 +444,8 @@ def script_of(deployment: Deployment, port: int | None = None, secrets: Sequence
         fixed_port=port if port is not None else deployment.port,
     )
     job = build_job(deployment, where, run_id=f"{deployment.name}-by-hand", served_name=deployment.name)
+    store = needs_of(deployment, arm=deployment.name).store
+    hugetlb = store is not None and store.huge == "hugetlb" and store.huge_page_bytes == PAGE_2M
     return sbatch_script(
         job,
         name=deployment.name,
@@ -451,6 +455,7 @@ def script_of(deployment: Deployment, port: int | None = None, secrets: Sequence
         ready_budget_s=deployment.ready_budget_s,
         secrets=secrets,
         image=None if deployment.container.startswith("pypi#") else deployment.container,
+        huge_pages=store.reserve_pages if store is not None and hugetlb else 0,
     )
 
 

@@ -225,7 +225,12 @@ def _role_remarks(asked: FitInput, made: RoleFit) -> list[Remark]:
             "chunks": needs.chunks_4k, "entries": needs.entries_4k_per_segment, "limit": needs.entry_limit,
             "pages": needs.pages_reserved,
         }  # fmt: skip
-        found.append(Remark("registration", "warning", values))
+        taken = role.store is not None and role.store.huge_pages
+        found.append(
+            Remark("registration_huge", "note", values)
+            if taken
+            else Remark("registration", "warning", values)
+        )
     host = role_host(role)
     fleets = known_fleets(asked)
     if host is not None and asked.node_dram_bytes is None and fleets:

@@ -35,6 +35,8 @@ class StoreSizes:
     reader: str = "vllm"
     """Whose rules read the segment's text; a message `sizing.reader.<reader>` says them."""
     buffer_reader: str = "vllm"
+    huge_pages: bool = False
+    """Whether the ranks are told to take reserved huge pages (MC_STORE_USE_HUGEPAGE is set, to whatever)."""
     ratio: float = 0.0
     """The buffer as a multiple of the rank's device pool, where it is stated so; known once the pool is."""
 

@@ -110,6 +110,7 @@ def _mooncake(deployment: Deployment, role: RoleSpec, remarks: list[Remark]) -> 
         watermark_stated=watermark is not None,
         segment_text=str(config.get("global_segment_size", "4GB"))[:60],
         buffer_text=str(config.get("local_buffer_size", "4GB"))[:60],
+        huge_pages="MC_STORE_USE_HUGEPAGE" in {**deployment.environment, **role.env},
     )
 
 

@@ -191,14 +191,15 @@ def draft_lengths(view: RecipeView) -> Iterator[Hit]:
     ),
 )
 def no_length(view: EntryView) -> Iterator[Hit]:
-    """An agentic arm with speculative decoding that forces no acceptance length."""
+    """An agentic arm with speculative decoding that forces no acceptance length. What drafts from the context itself
+    (n-grams) has no golden length: it is the workload's own."""
     recipe, scenario = view.deployment, view.entry.scenario
     if recipe is None or scenario is None or scenario.kind != "agentic-coding":
         return
     if view.entry.spec_decoding == "none" or stated_lengths(view):
         return
     role = recipe.role("decode") or recipe.role("aggregated")
-    if role is not None and role.speculative is not None:
+    if role is not None and role.speculative is not None and "ngram" not in role.speculative.method:
         related = (
             Related(
                 role.speculative.at,
