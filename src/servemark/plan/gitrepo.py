@@ -99,6 +99,19 @@ def _resolve(folder: Path, ref: str) -> str:
     return found.decode("ascii").strip()
 
 
+def merge_base(folder: Path, one: str, other: str) -> str:
+    """The commit that two references both grew from. ServemarkError (exit 2) when a reference is none, or they share
+    no history."""
+    first, second = _resolve(folder, one), _resolve(folder, other)
+    try:
+        found = _git(folder, "merge-base", first, second)
+    except ServemarkError as error:
+        if error.key != "plan.git_failed" or error.values.get("reason"):
+            raise
+        raise input_error("plan.git_no_base", one=one, other=other, folder=str(folder)) from None
+    return found.decode("ascii").split()[0]
+
+
 def _git(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
