@@ -77,6 +77,20 @@ class GitTree:
             self._read[name] = answer[end + 1 : end + 1 + size]
             start = end + size + 2
 
+    def sizes(self, paths: list[str]) -> dict[str, int]:
+        """Bytes of each of the paths that the commit holds, without reading them."""
+        wanted = [path for path in paths if path in self.blobs]
+        if not wanted:
+            return {}
+        asked = "".join(f"{self.blobs[path]}\n" for path in wanted).encode()
+        answer = _git(self.folder, "cat-file", "--batch-check=%(objectsize)", stdin=asked).split(b"\n")
+        found = {}
+        for path, line in zip(wanted, answer, strict=False):
+            if not line.isdigit():
+                raise input_error("plan.git_no_object", object=self.blobs[path], ref=self.ref)
+            found[path] = int(line)
+        return found
+
     def read(self, path: str) -> bytes | None:
         """A file's bytes at the commit; None when it is not there."""
         if path not in self.blobs:

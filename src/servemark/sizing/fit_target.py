@@ -1,4 +1,4 @@
-"""From what was typed, or an arm that was read, to a size report's input: arm or recipe, model, precision, hardware, host, log."""
+"""From what was typed, or an arm that was read, to a size report's input: model, precision, hardware, host, log."""
 
 from __future__ import annotations
 
