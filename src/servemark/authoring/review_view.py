@@ -42,7 +42,7 @@ def page_blocks(page: Page, lang: str) -> list[Block]:
     suite = head.suite.name if head.suite is not None else ""
     blocks: list[Block] = [
         Heading(1, text("authoring.page.title", lang, suite=suite)),
-        Paragraph(text("authoring.page.range", lang, **values)),
+        Paragraph(text("authoring.page.range" if base.commit else "authoring.page.preview", lang, **values)),
         Paragraph(_headline(page, lang)),
     ]
     for part in (_arms, _plan, _findings, _fits, _recipes, _results, _evals, _files, _halves, _checks):

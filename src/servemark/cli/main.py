@@ -42,6 +42,7 @@ VERBS = {
     "trace": "servemark.cli.trace:trace",
     "clusters": "servemark.cli.clusters:clusters",
     "images": "servemark.cli.images:images",
+    "new": "servemark.cli.new:new",
     "review": "servemark.cli.review:review",
 }
 
