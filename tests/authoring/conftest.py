@@ -54,7 +54,7 @@ roles:
     workers: 1
     gpus: 1
     args: {tensor-parallel-size: 1, kv-cache-dtype: auto, max-num-seqs: 64}
-benchmark: {type: custom}
+benchmark: {type: custom, command: bash run.sh}
 """
 SUITE = """\
 name: small

@@ -206,7 +206,11 @@ def test_nothing_of_a_branch_becomes_markup() -> None:
     tags.feed(html_page([("en", blocks)]))
     assert "img" not in tags.found and "a" not in tags.found and "script" not in tags.found
     for line in markdown_lines(blocks):
-        assert "<img" not in line.replace("\\<", "") and "@maintainer" not in line and "](" not in line.replace("\\]", "")
+        assert (
+            "<img" not in line.replace("\\<", "")
+            and "@maintainer" not in line
+            and "](" not in line.replace("\\]", "")
+        )
         assert "http://" not in line and line.count("|") - line.count("\\|") in {0, 2}
 
 

@@ -106,7 +106,7 @@ def _set(data: bytes, shown: str, within: str | None, one: Setting) -> bytes:
     edits = {}
     for path, node in found:
         parent = mappings.get(path[:-1])
-        merged = parent is not None and node.line < parent.line
+        merged = parent is not None and parent.key_at(path[-1]).line < parent.line
         edit = (
             _override(lines, parent, node, path[-1], one)
             if merged and parent

@@ -13,12 +13,13 @@ import click
 
 from servemark.base.home import Home
 from servemark.base.messages import LANGUAGES, current_language, set_language
-from servemark.cli.options import SubVerb, SubVerbGroup, language
+from servemark.cli.options import SubVerb, SubVerbGroup, common, language
 
 if TYPE_CHECKING:
     from servemark.authoring.results import Results
     from servemark.authoring.review import Review
     from servemark.authoring.review_view import Page
+    from servemark.authoring.sign_off import Known
     from servemark.authoring.snapshot import Snapshot
 
 _FLAGS = frozenset({"--help", "-h", "--lang"})
@@ -160,3 +161,73 @@ def _results(found: Review, home: str | None) -> Results:
 
     with Store.open(where.store, read_only=True) as store:
         return results_of(found, select(store, Selection(source=("servemark",), latest=False)))
+
+
+@review.command(cls=Sub, name="verify")
+@click.argument("commits", metavar="BASE..HEAD")
+@click.option(
+    "--comment",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="cli.review.option.comment",
+)
+@click.option("--author", required=True, metavar="LOGIN", help="cli.review.option.author")
+@click.option("--team", "teams", multiple=True, metavar="ORG/TEAM", help="cli.review.option.team")
+@_suite
+@common
+def verify(  # noqa: PLR0917 - options of one verb
+    commits: str,
+    comment: Path,
+    author: str,
+    teams: tuple[str, ...],
+    suite: str,
+    home: str | None,
+    as_json: bool,
+) -> int:
+    """Exit 0 when the comment counts, 1 with every reason when it does not."""
+    gc.disable()  # as above
+    from servemark.authoring.sign_off import objections  # noqa: PLC0415
+    from servemark.base.messages import text  # noqa: PLC0415
+
+    body = _text(comment)
+    with _made(commits, suite, None, home) as (made, (base, head)):
+        found = objections(body, author, teams, _known(made, base, head, home))
+    if as_json:
+        reasons = [{"reason": one.name, **one.values, "message": one.said()} for one in found]
+        click.echo(
+            json.dumps({"counts": not found, "author": author, "reasons": reasons}, ensure_ascii=False)
+        )
+    else:
+        click.echo(
+            text("authoring.sign.counts_not" if found else "authoring.sign.counts", None, author=author)
+        )
+        for one in found:
+            click.echo(f"- {one.said()}")
+    gc.freeze()
+    return 1 if found else 0
+
+
+def _known(made: Page, base: Snapshot, head: Snapshot, home: str | None) -> Known:
+    """What a comment is held against: all files of the repository that differ, and the base's own CODEOWNERS."""
+    from servemark.authoring.codeowners import PLACES, read_codeowners  # noqa: PLC0415
+    from servemark.authoring.sign_off import Known  # noqa: PLC0415
+    from servemark.plan.gitrepo import GitTree, changed_paths, top_of  # noqa: PLC0415
+    from servemark.runs.folder import list_runs  # noqa: PLC0415
+
+    top = top_of(base.tree.folder)
+    old, new = GitTree.open(top, base.tree.commit), GitTree.open(top, head.tree.commit)
+    changed = changed_paths(top, old.commit, new.commit)
+    owners = next((data for place in PLACES if (data := old.read(place)) is not None), None)
+    where = Home.resolve(home)
+    runs = {info.run_id for info in list_runs(where.runs)}
+    runs |= {point.run for one in made.results.arms for point in one.branch}
+    return Known(
+        made.checklist,
+        made.answers,
+        head.tree.commit,
+        changed,
+        read_codeowners(owners) if owners is not None else None,
+        runs,
+        new.blobs.keys(),
+    )

@@ -113,6 +113,22 @@ def _resolve(folder: Path, ref: str) -> str:
     return found.decode("ascii").strip()
 
 
+def top_of(folder: Path) -> Path:
+    """The folder that a repository's working tree begins at. ServemarkError (exit 2) where there is none."""
+    found = _git(folder, "rev-parse", "--show-toplevel").decode("utf-8", "surrogateescape")
+    return Path(found.removesuffix("\n"))
+
+
+def changed_paths(folder: Path, one: str, other: str) -> list[str]:
+    """Paths, from the repository's top, of everything that differs between two commits: links, modes and submodules
+    too; a renamed file is two."""
+    first, second = _resolve(folder, one), _resolve(folder, other)
+    listed = _git(
+        folder, "diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-relative", first, second
+    )
+    return sorted(os.fsdecode(name) for name in listed.split(b"\0") if name)
+
+
 def merge_base(folder: Path, one: str, other: str) -> str:
     """The commit that two references both grew from. ServemarkError (exit 2) when a reference is none, or they share
     no history."""
