@@ -60,7 +60,8 @@ def test_a_good_one_counts() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("version 2", "version 1", "version"), ("Checklist version 2", "Done", "version"), ("version 2", "version 22", "version"),
+        ("version 2", "version 1", "version"), ("Checklist version 2", "Done", "version"),
+        ("version 2", "version 22", "version"),
         ("have read", "have seen", "phrase"), ("0123456789ab", "fff3456789ab", "commit"),
         ("- [x] clean: yes\n", "", "missing"), ("- [x] clean", "- [ ] clean", "open"),
         ("- [x] same-work: it does\n", "- [x] same-work: it does\n- [ ] same-work: no\n", "twice"),
@@ -97,9 +98,11 @@ def test_who_owns_what() -> None:
 @pytest.mark.parametrize(
     ("pattern", "path", "owned"),
     [
-        ("*", "a/b", True), ("*.yaml", "a/b.yaml", True), ("/a/", "a/b/c", True), ("/a/", "b/a/c", False), ("a/", "b/a/c", True),
+        ("*", "a/b", True), ("*.yaml", "a/b.yaml", True), ("/a/", "a/b/c", True), ("/a/", "b/a/c", False),
+        ("a/", "b/a/c", True),
         ("docs/*", "docs/x.md", True), ("docs/*", "docs/a/x.md", False), ("a/b", "x/a/b", False), ("**/a", "x/y/a", True),
-        ("/a/**/c", "a/b/b/c", True), ("/a/**/c", "a/c", True), ("a?", "ab", True), ("a?", "a/", False), ("a.b", "axb", False),
+        ("/a/**/c", "a/b/b/c", True), ("/a/**/c", "a/c", True), ("a?", "ab", True), ("a?", "a/", False),
+        ("a.b", "axb", False),
         ("!a", "a", False), ("/apps", "apps/x", True), ("/apps", "appsx", False), ("a\\ b", "a b", True),
     ],
 )  # fmt: skip

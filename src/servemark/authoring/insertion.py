@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from servemark.base.errors import input_error
+from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.fields import nearest
 from servemark.catalog.nodes import Node, Position, errors_of, problems_error
 from servemark.catalog.yaml_nodes import parse_yaml
@@ -114,7 +114,10 @@ def _set(data: bytes, shown: str, within: str | None, one: Setting) -> bytes:
         )
         edits[edit.start] = edit
     result = applied(data, [edit for _, edit in sorted(edits.items())])
-    after = _sound(result, shown)
+    try:
+        after = _sound(result, shown)
+    except ServemarkError:  # for one, an alias whose anchor went
+        raise input_error("authoring.new.not_safe", where=str(found[0][1].at), name=one.key[:80]) from None
     changed = sum(
         (a.kind, a.scalar) != (b.kind, b.scalar)
         for (_, a), (_, b) in zip(_leaves(root), _leaves(after), strict=False)
