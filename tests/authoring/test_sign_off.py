@@ -19,7 +19,7 @@ review: 1
 version: "2"
 phrase: "I have read this change and"
 items:
-- {id: clean, evidence: check.no_new_errors, en: "No new error.", zh: "没有新增错误。"}
+- {id: clean, evidence: no-new-errors, en: "No new error.", zh: "没有新增错误。"}
 - {id: run-link, needs: link, en: "A run.", zh: "运行。"}
 - {id: same-work, en: "Same work.", zh: "同样的工作。"}
 """

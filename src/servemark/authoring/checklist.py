@@ -6,7 +6,7 @@ version: "1"             # of the template; a sign-off names it
 phrase: "…"              # what a sign-off comment must say, word for word
 items:
 - id: check-clean
-  evidence: check.no_new_errors     # decided here; one of EVIDENCE
+  evidence: no-new-errors     # decided here; one of EVIDENCE
   en: …
   zh: …
 - id: evals-link
@@ -244,14 +244,14 @@ def _evals(review: Review, results: Results) -> Evidence:
 
 
 EVIDENCE: dict[str, Callable[[Review, Results], Evidence]] = {
-    "check.no_new_errors": _no_new("error"),
-    "check.no_new_warnings": _no_new("warning"),
-    "changelog.history": _history,
-    "changelog.entries": _entries,
-    "plan.sound": _planned,
-    "fit.fits": _fits,
-    "results.measured": _measured,
-    "results.not_worse": _not_worse,
-    "evals.passed": _evals,
+    "no-new-errors": _no_new("error"),
+    "no-new-warnings": _no_new("warning"),
+    "changelog-history": _history,
+    "changelog-entries": _entries,
+    "plan-sound": _planned,
+    "fits": _fits,
+    "measured": _measured,
+    "not-worse": _not_worse,
+    "evals-passed": _evals,
 }
 """Name of a machine's item -> what decides it."""
