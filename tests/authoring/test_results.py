@@ -13,21 +13,20 @@ from servemark.authoring.checklist import answered, shipped_checklist
 from servemark.authoring.results import NO_RESULTS, results_of
 from servemark.authoring.review import Review, reviewed
 from servemark.authoring.snapshot import range_of, snapshots
-from servemark.results.point import Eval
+from servemark.results.point import Eval, Execution, Figure, Point
 
 
-def of(review: Review, side: int, concurrency: int, rate: float, **more: object) -> Measured:
+def of(review: Review, side: int, concurrency: int, rate: float, evals: tuple[Eval, ...] = ()) -> Measured:
     """A run of the arm `one` as that side's files make it."""
     plan = review.plans[side]
     assert plan is not None
     row = next(r for r in plan.rows if r.arm.key == "one" and r.concurrency == concurrency)
     made = point(
-        f"run{side}", rate, concurrency=concurrency, image="img:1", day=f"2026-0{side + 5}-01", **more
-    )  # type: ignore[arg-type]
+        f"run{side}", rate, concurrency=concurrency, image="img:1", day=f"2026-0{side + 5}-01", evals=evals
+    )
     identity = replace(
         made.identity, recipe_fingerprint=str(row.identity.canonical["deployment"]), extra={"arm": "one"}
     )
-    from servemark.results.point import Execution, Figure, Point
 
     figures = {name: Figure(value, "d1", "/rate") for name, value in made.figures.items()}
     whole = Point(
