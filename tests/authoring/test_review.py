@@ -126,6 +126,14 @@ def test_three_dots_leave_out_what_main_did_since(edited: Path) -> None:
     assert read(edited, "main...main").arms == ()
 
 
+def test_a_link_is_a_changed_file_and_is_not_followed(suite: Path) -> None:
+    (suite / "recipes" / "link.yaml").symlink_to("/etc/passwd")
+    (suite / "perf-changelog.yaml").chmod(0o755)
+    commit(suite, "link")
+    review = read(suite)
+    assert review.files.changed == ("perf-changelog.yaml", "recipes/link.yaml") and review.arms == ()
+
+
 def test_the_working_tree_is_not_read(edited: Path) -> None:
     (edited / "configs" / "x-master.yaml").write_text("broken: [")
     assert len(read(edited).arms) == 3

@@ -17,6 +17,7 @@ from servemark.checks.check import Wishes as CheckWishes
 from servemark.checks.check import check_change, check_read
 from servemark.checks.model import Finding
 from servemark.checks.suppress import print_of
+from servemark.plan.gitrepo import changed_paths
 from servemark.plan.strict import Plan, plan_suite
 from servemark.plan.strict import Wishes as PlanWishes
 from servemark.plan.summary import Share, Summary, summarize
@@ -251,11 +252,13 @@ def _fit(suite: Suite, arm: Arm, entry: SearchEntry) -> FitLine:
 def _files(base: Snapshot, head: Snapshot) -> FileChange:
     old: Mapping[str, str] = base.tree.blobs
     new: Mapping[str, str] = head.tree.blobs
-    return FileChange(
-        tuple(sorted(path for path in new if path not in old)),
-        tuple(sorted(path for path in new if path in old and new[path] != old[path])),
-        tuple(sorted(path for path in old if path not in new)),
-    )
+    added = sorted(path for path in new if path not in old)
+    removed = sorted(path for path in old if path not in new)
+    changed = {path for path in new if path in old and new[path] != old[path]}
+    if base.tree.commit and head.tree.commit:  # links, modes and submodules are changes too
+        listed = changed_paths(base.tree.folder, base.tree.commit, head.tree.commit, below=True)
+        changed |= {*listed} - {*added, *removed}
+    return FileChange(tuple(added), tuple(sorted(changed)), tuple(removed))
 
 
 def new_plan_errors(review: Review) -> list[Problem]:

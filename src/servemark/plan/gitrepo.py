@@ -119,12 +119,20 @@ def top_of(folder: Path) -> Path:
     return Path(found.removesuffix("\n"))
 
 
-def changed_paths(folder: Path, one: str, other: str) -> list[str]:
+def changed_paths(folder: Path, one: str, other: str, *, below: bool = False) -> list[str]:
     """Paths, from the repository's top, of everything that differs between two commits: links, modes and submodules
-    too; a renamed file is two."""
+    too; a renamed file is two. `below`: of what lies below the folder alone, relative to it."""
     first, second = _resolve(folder, one), _resolve(folder, other)
     listed = _git(
-        folder, "diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-relative", first, second
+        folder,
+        "diff-tree",
+        "-r",
+        "-z",
+        "--name-only",
+        "--no-renames",
+        "--relative" if below else "--no-relative",
+        first,
+        second,
     )
     return sorted(os.fsdecode(name) for name in listed.split(b"\0") if name)
 
