@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.authoring.conftest import commit, edit, git
 
+from servemark.authoring.insertion import copied_block
 from servemark.authoring.review import reviewed
 from servemark.authoring.snapshot import range_of, snapshots
 
@@ -96,3 +97,21 @@ def test_a_recipe_of_the_real_suite(tmp_path: Path) -> None:
         ("kv_dtype", "fp8", "auto")
     }
     assert review.plan.anew.total.points == review.plan.dropped > 0
+
+
+def test_a_copy_of_real_arms_is_an_insertion() -> None:
+    """Every 25th arm of the largest master: the copy is inserted, and taking it out again gives the file's bytes."""
+    path = DATA / "inferencex-2026-08" / "configs" / "nvidia-master.yaml"
+    if not path.is_file():
+        pytest.skip("the real suite is not on this machine")
+    data = path.read_bytes()
+    keys = [line.split(b":")[0].decode() for line in data.split(b"\n") if line[:1].isalpha()]
+    for key in keys[::25]:
+        copied, block, line = copied_block(data, "m", key, "a-new-name")
+        before = b"".join(copied.splitlines(keepends=True)[: line - 1])
+        assert copied[len(before) :].startswith(block)
+        after = copied[len(before) + len(block) :]
+        assert data in {
+            before + after,
+            before.removesuffix(b"\n") + after,
+        }  # with the blank line between arms, or without
