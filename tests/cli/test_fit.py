@@ -18,11 +18,12 @@ import pytest
 from servemark.base.errors import ServemarkError
 from servemark.base.messages import set_language
 from servemark.catalog.suite import read_suite
-from servemark.cli import fit_target
-from servemark.cli.fit_target import Target, Wishes, asked_of, known_spelling
-from servemark.cli.fit_view import amount, report_lines, report_plain
+from servemark.cli.fit_view import report_lines, report_plain
 from servemark.cli.main import run_cli
+from servemark.sizing import fit_target
 from servemark.sizing.fit import FitReport, fit
+from servemark.sizing.fit_target import Target, Wishes, asked_of, known_spelling
+from servemark.sizing.words import amount
 
 GIB = 1 << 30
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

@@ -12,7 +12,7 @@ import click
 from servemark.cli.options import Verb, common
 
 if TYPE_CHECKING:
-    from servemark.cli.fit_target import Wishes
+    from servemark.sizing.fit_target import Wishes
 
 
 @click.command(cls=Verb, name="fit")
@@ -32,9 +32,9 @@ def fit(target: str, home: str | None, as_json: bool, explain: bool, **options: 
     """Work the memory out and print it; exit 0 fits, 1 does not fit or cannot be said."""
     del home  # nothing is written
     gc.disable()  # a short process whose trees are all in use until its end
-    from servemark.cli.fit_target import asked_of  # noqa: PLC0415 - help needs no room
     from servemark.cli.fit_view import report_lines, report_plain  # noqa: PLC0415
     from servemark.sizing.fit import fit as work_out  # noqa: PLC0415
+    from servemark.sizing.fit_target import asked_of  # noqa: PLC0415 - help needs no room
 
     report = work_out(asked_of(target, _wishes(options)))
     if as_json:
@@ -47,7 +47,7 @@ def fit(target: str, home: str | None, as_json: bool, explain: bool, **options: 
 
 
 def _wishes(options: dict[str, object]) -> Wishes:
-    from servemark.cli.fit_target import Wishes  # noqa: PLC0415
+    from servemark.sizing.fit_target import Wishes  # noqa: PLC0415
 
     def text(name: str) -> str | None:
         value = options[name]

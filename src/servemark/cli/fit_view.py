@@ -7,9 +7,9 @@ import shutil
 from servemark.base.messages import text
 from servemark.cli.text_table import columns_of, padded, wrapped
 from servemark.sizing.fit import FitReport, RoleFit
-from servemark.sizing.lines import Line, Remark, Verdict
+from servemark.sizing.lines import Line, Remark
+from servemark.sizing.words import amount, number, verdict_text
 
-GIB = 1 << 30
 MAX_WIDTH = 120
 SCOPES = ("model", "rank", "share", "worker", "node", "role", "job", "request", "nic")
 
@@ -106,30 +106,6 @@ def figure(line: Line) -> str:
     return amount(line.value, line.unit)
 
 
-def amount(value: float, unit: str) -> str:
-    """A value with its unit; never a bare number."""
-    if unit == "bytes":
-        return _bytes(value)
-    if unit == "parameters":
-        for size, letter, digits in ((1e12, "T", 4), (1e9, "B", 3)):
-            if value >= size:
-                return f"{value / size:,.{digits}f} {letter}"
-    if unit == "seconds":
-        return f"{value * 1000:,.2f} ms"
-    if unit == "tokens":
-        return text("sizing.view.tokens", None, count=f"{value:,.0f}")
-    return f"{value:,.0f}"
-
-
-def _bytes(value: float) -> str:
-    """GiB and GB side by side, MiB and MB below a tenth of a GiB, bytes below a MiB."""
-    if abs(value) >= GIB / 10:
-        return f"{value / GIB:,.2f} GiB = {value / 1e9:,.2f} GB"
-    if abs(value) >= 1 << 20:
-        return f"{value / (1 << 20):,.2f} MiB = {value / 1e6:,.2f} MB"
-    return f"{value:,.0f} B" if value == int(value) else f"{value:,.1f} B"
-
-
 def tag_text(line: Line) -> str:
     """`exact`, `declared`, `assumed ± 4.00 GiB`, `measured (estimate 1.2 % high)`."""
     if line.tag == "measured":
@@ -154,7 +130,7 @@ def _margin(line: Line) -> str:
 
 def formula_text(line: Line) -> str:
     """The formula with its numbers, and who says what is declared or measured."""
-    values = {name: _number(value) for name, value in line.formula.items()}
+    values = {name: number(value) for name, value in line.formula.items()}
     said = text(f"sizing.line.{line.name}.formula", None, **values) if values else ""
     if line.tag == "measured" and line.source:
         before = "" if line.replaced is None else amount(line.replaced, line.unit)
@@ -163,41 +139,12 @@ def formula_text(line: Line) -> str:
     return said
 
 
-def _number(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
-    if isinstance(value, str) and value.startswith("sizing."):
-        return text(value)
-    return str(value)
-
-
-def verdict_text(verdict: Verdict) -> str:
-    """One sentence."""
-    if verdict.kind == "fits":
-        return text("sizing.verdict.fits")
-    values = {name: _number(value) for name, value in (verdict.values or {}).items()}
-    if "role" in values:
-        values["role"] = text(f"sizing.role.{values['role']}")
-    if "margin" in (verdict.values or {}):
-        values["margin"] = amount(float(str((verdict.values or {})["margin"])), "bytes").partition(" = ")[0]
-    reason = text(f"sizing.reason.{verdict.reason}", None, **values)
-    if verdict.kind == "cannot_say":
-        return text("sizing.verdict.cannot_say", None, reason=reason)
-    scope = text(f"sizing.scope.{verdict.scope}")
-    size = f"{verdict.missing:,} B ({amount(verdict.missing, 'bytes')})"
-    return text("sizing.verdict.does_not_fit", None, missing=size, scope=scope, reason=reason)
-
-
 def remark_text(remark: Remark) -> str:
     """A remark with its severity in front."""
     values = {}
     for name, value in remark.values.items():
         big = name in {"allocated", "budget"} and isinstance(value, (int, float))
-        values[name] = amount(float(str(value)), "bytes") if big else _number(value)
+        values[name] = amount(float(str(value)), "bytes") if big else number(value)
         if name == "role":
             values[name] = text(f"sizing.role.{value}")
         if name in {"least", "most"}:

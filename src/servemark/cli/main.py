@@ -44,6 +44,8 @@ VERBS = {
     "clusters": "servemark.cli.clusters:clusters",
     "images": "servemark.cli.images:images",
     "golden": "servemark.cli.golden:golden",
+    "new": "servemark.cli.new:new",
+    "review": "servemark.cli.review:review",
 }
 
 

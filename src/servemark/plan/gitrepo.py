@@ -77,6 +77,20 @@ class GitTree:
             self._read[name] = answer[end + 1 : end + 1 + size]
             start = end + size + 2
 
+    def sizes(self, paths: list[str]) -> dict[str, int]:
+        """Bytes of each of the paths that the commit holds, without reading them."""
+        wanted = [path for path in paths if path in self.blobs]
+        if not wanted:
+            return {}
+        asked = "".join(f"{self.blobs[path]}\n" for path in wanted).encode()
+        answer = _git(self.folder, "cat-file", "--batch-check=%(objectsize)", stdin=asked).split(b"\n")
+        found = {}
+        for path, line in zip(wanted, answer, strict=False):
+            if not line.isdigit():
+                raise input_error("plan.git_no_object", object=self.blobs[path], ref=self.ref)
+            found[path] = int(line)
+        return found
+
     def read(self, path: str) -> bytes | None:
         """A file's bytes at the commit; None when it is not there."""
         if path not in self.blobs:
@@ -97,6 +111,43 @@ def _resolve(folder: Path, ref: str) -> str:
         key = "plan.git_shallow" if shallow else "plan.git_no_ref"
         raise input_error(key, ref=ref, folder=str(folder)) from None
     return found.decode("ascii").strip()
+
+
+def top_of(folder: Path) -> Path:
+    """The folder that a repository's working tree begins at. ServemarkError (exit 2) where there is none."""
+    found = _git(folder, "rev-parse", "--show-toplevel").decode("utf-8", "surrogateescape")
+    return Path(found.removesuffix("\n"))
+
+
+def changed_paths(folder: Path, one: str, other: str, *, below: bool = False) -> list[str]:
+    """Paths, from the repository's top, of everything that differs between two commits: links, modes and submodules
+    too; a renamed file is two. `below`: of what lies below the folder alone, relative to it."""
+    first, second = _resolve(folder, one), _resolve(folder, other)
+    listed = _git(
+        folder,
+        "diff-tree",
+        "-r",
+        "-z",
+        "--name-only",
+        "--no-renames",
+        "--relative" if below else "--no-relative",
+        first,
+        second,
+    )
+    return sorted(os.fsdecode(name) for name in listed.split(b"\0") if name)
+
+
+def merge_base(folder: Path, one: str, other: str) -> str:
+    """The commit that two references both grew from. ServemarkError (exit 2) when a reference is none, or they share
+    no history."""
+    first, second = _resolve(folder, one), _resolve(folder, other)
+    try:
+        found = _git(folder, "merge-base", first, second)
+    except ServemarkError as error:
+        if error.key != "plan.git_failed" or error.values.get("reason"):
+            raise
+        raise input_error("plan.git_no_base", one=one, other=other, folder=str(folder)) from None
+    return found.decode("ascii").split()[0]
 
 
 def _git(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:

@@ -1,4 +1,4 @@
-"""From what was typed to a size report's input: arm or recipe, model, precision, hardware, host, log."""
+"""From what was typed, or an arm that was read, to a size report's input: model, precision, hardware, host, log."""
 
 from __future__ import annotations
 
@@ -63,7 +63,11 @@ def asked_of(target: str, wishes: Wishes) -> FitInput:
     """Resolve everything. ServemarkError (exit 2) for whatever the user has to mend first."""
     if wishes.context is not None and wishes.context < 1:
         raise input_error("sizing.not_positive", name="--context", value=wishes.context)
-    found = _target(target)
+    return asked_of_target(_target(target), wishes)
+
+
+def asked_of_target(found: Target, wishes: Wishes) -> FitInput:
+    """The same of what was already read. ServemarkError (exit 2) where the model, precision or a size is not known."""
     deployment = found.deployment
     remarks: list[Remark] = []
     model = _model(found, wishes, remarks)
