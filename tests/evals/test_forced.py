@@ -49,3 +49,37 @@ def test_a_pattern_that_only_a_rule_makes() -> None:
     assert forced_by_counters(few) is None
     real = Acceptance(2.5, 0.4, 200, 800, 300, (0.9, 0.4, 0.2, 0.0))
     assert forced_by_counters(real) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "model='m', speculative_config=SpeculativeConfig(method='mtp', synthetic_acceptance_length=2.5)",
+        "SpeculativeConfig(rejection_sample_method='synthetic', num_spec_tokens=3)",
+        '{"synthetic-acceptance-length": 2.5}',
+        '{\\"rejection_sample_method\\": \\"synthetic\\"}',
+        "--spec x SGLANG_SIMULATE_ACC_LEN=2.5",
+        "synthetic_acceptance_rates=[1.0, 0.5]",
+    ],
+)
+def test_a_configuration_shown_as_text_says_so_too(said: str) -> None:
+    """vLLM shows its configuration as a Python repr; engines show JSON inside of JSON."""
+    assert forced_by_engine({"vllm_config": said}) is not None
+    assert forced_by_engine({"args": ["x", said]}) is not None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "synthetic_acceptance_length=None, synthetic_acceptance_rates=None",
+        "rejection_sample_method='standard'",
+        "SGLANG_SIMULATE_ACC_LEN=-1",
+        "my_synthetic_acceptance_lengthy=3",
+    ],
+)
+def test_settings_that_are_off_force_nothing(said: str) -> None:
+    assert forced_by_engine({"vllm_config": said}) is None
+
+
+def test_a_field_spelt_with_hyphens_says_so() -> None:
+    assert forced_by_engine({"speculative-config": {"rejection-sample-method": "synthetic"}}) is not None
