@@ -32,13 +32,11 @@ LEAST_STEPS = 50
 _WHOLE = 1e-9
 MAX_TEXT = 1_000_000
 """Characters of a text in which settings are looked for."""
-_IN_TEXT = re.compile(
-    r"(?<![A-Za-z0-9])(%s)[\"']?\s*[=:]\s*[\"']?([\w.+-]{1,40}|\[)"
-    % "|".join(
-        re.escape(key).replace("_", "[_-]")
-        for key in (*_LENGTH_KEYS, *_RATE_KEYS, *_ENV_KEYS, "rejection_sample_method")
-    )
+_KEYS = "|".join(
+    re.escape(key).replace("_", "[_-]")
+    for key in (*_LENGTH_KEYS, *_RATE_KEYS, *_ENV_KEYS, "rejection_sample_method")
 )
+_IN_TEXT = re.compile(rf"(?<![A-Za-z0-9])({_KEYS})[\"']?\s*[=:]\s*[\"']?([\w.+-]{{1,40}}|\[)")
 """A setting and its value as a text shows them: a Python repr, JSON inside of JSON, a command line."""
 
 
