@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from servemark.base.messages import LANGUAGES
 from servemark.evals.acceptance import Acceptance
-from servemark.evals.forced import forced_by_counters, forced_by_engine
+from servemark.evals.forced import forced_by_counters, forced_by_engine, forced_in_recipe
 
 
 @pytest.mark.parametrize(
@@ -83,3 +86,25 @@ def test_settings_that_are_off_force_nothing(said: str) -> None:
 
 def test_a_field_spelt_with_hyphens_says_so() -> None:
     assert forced_by_engine({"speculative-config": {"rejection-sample-method": "synthetic"}}) is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "forces"),
+    [
+        ({"rejection_sample_method": "synthetic"}, True),
+        ({"synthetic-acceptance-length": 2.5}, True),
+        ({"synthetic_acceptance_rates": [1.0, 0.5]}, True),
+        ({"synthetic-acceptance-rates": [1.0, 0.5]}, True),
+        ('{"method": "mtp", "synthetic_acceptance_length": "2.5"}', True),
+        ({"method": "mtp", "num_speculative_tokens": 3}, False),
+        ("{broken", False),
+    ],
+)
+def test_a_recipe_says_so_in_every_spelling(
+    value: object, forces: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Engines take hyphens for underscores, and the configuration as one text."""
+    monkeypatch.setattr("servemark.evals.forced.recipe_lengths", lambda *_: [])
+    role = SimpleNamespace(flags={"speculative-config": SimpleNamespace(value=value, at="r.yaml:3:1")})
+    found = forced_in_recipe(cast("Any", SimpleNamespace(roles=[role])))
+    assert (found is not None) == forces

@@ -81,11 +81,9 @@ def forced_in_recipe(deployment: Deployment) -> Forced | None:
             if stated is not None:
                 return Forced("recipe", stated.name, str(stated.at), stated.value)
         argument = role.flags.get("speculative-config")
-        config = argument.value if argument is not None else None
-        if argument is not None and isinstance(config, dict):
-            rule = str(config.get("rejection_sample_method", config.get("rejection-sample-method", "")))
-            if rule.lower() == "synthetic" or any(config.get(key) for key in _RATE_KEYS):
-                return Forced("recipe", "rejection_sample_method", str(argument.at))
+        found = None if argument is None else forced_by_engine({"speculative-config": argument.value})
+        if argument is not None and found is not None:
+            return Forced("recipe", found.name, str(argument.at), found.length)
     return None
 
 
