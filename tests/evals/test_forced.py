@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from servemark.base.messages import LANGUAGES
 from servemark.evals.acceptance import Acceptance
-from servemark.evals.forced import forced_by_counters, forced_by_engine
+from servemark.evals.forced import forced_by_counters, forced_by_engine, forced_in_recipe
 
 
 @pytest.mark.parametrize(
@@ -49,3 +52,59 @@ def test_a_pattern_that_only_a_rule_makes() -> None:
     assert forced_by_counters(few) is None
     real = Acceptance(2.5, 0.4, 200, 800, 300, (0.9, 0.4, 0.2, 0.0))
     assert forced_by_counters(real) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "model='m', speculative_config=SpeculativeConfig(method='mtp', synthetic_acceptance_length=2.5)",
+        "SpeculativeConfig(rejection_sample_method='synthetic', num_spec_tokens=3)",
+        '{"synthetic-acceptance-length": 2.5}',
+        '{\\"rejection_sample_method\\": \\"synthetic\\"}',
+        "--spec x SGLANG_SIMULATE_ACC_LEN=2.5",
+        "synthetic_acceptance_rates=[1.0, 0.5]",
+    ],
+)
+def test_a_configuration_shown_as_text_says_so_too(said: str) -> None:
+    """vLLM shows its configuration as a Python repr; engines show JSON inside of JSON."""
+    assert forced_by_engine({"vllm_config": said}) is not None
+    assert forced_by_engine({"args": ["x", said]}) is not None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "synthetic_acceptance_length=None, synthetic_acceptance_rates=None",
+        "rejection_sample_method='standard'",
+        "SGLANG_SIMULATE_ACC_LEN=-1",
+        "my_synthetic_acceptance_lengthy=3",
+    ],
+)
+def test_settings_that_are_off_force_nothing(said: str) -> None:
+    assert forced_by_engine({"vllm_config": said}) is None
+
+
+def test_a_field_spelt_with_hyphens_says_so() -> None:
+    assert forced_by_engine({"speculative-config": {"rejection-sample-method": "synthetic"}}) is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "forces"),
+    [
+        ({"rejection_sample_method": "synthetic"}, True),
+        ({"synthetic-acceptance-length": 2.5}, True),
+        ({"synthetic_acceptance_rates": [1.0, 0.5]}, True),
+        ({"synthetic-acceptance-rates": [1.0, 0.5]}, True),
+        ('{"method": "mtp", "synthetic_acceptance_length": "2.5"}', True),
+        ({"method": "mtp", "num_speculative_tokens": 3}, False),
+        ("{broken", False),
+    ],
+)
+def test_a_recipe_says_so_in_every_spelling(
+    value: object, forces: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Engines take hyphens for underscores, and the configuration as one text."""
+    monkeypatch.setattr("servemark.evals.forced.recipe_lengths", lambda *_: [])
+    role = SimpleNamespace(flags={"speculative-config": SimpleNamespace(value=value, at="r.yaml:3:1")})
+    found = forced_in_recipe(cast("Any", SimpleNamespace(roles=[role])))
+    assert (found is not None) == forces

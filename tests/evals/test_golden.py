@@ -111,3 +111,24 @@ def test_other_layouts_are_refused_and_untouched(tmp_path: Path, text: str) -> N
     with pytest.raises(ServemarkError):
         append_entry(path, entry())
     assert path.read_text() == text
+
+
+def test_a_link_stays_and_its_file_is_written(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.yaml", tmp_path / "link.yaml"
+    real.write_text("owl-2:\n  thinking_on:\n    1: 1.50\n", encoding="utf-8")
+    link.symlink_to(real)
+    append_entry(link, entry())
+    assert link.is_symlink()
+    assert "3: 2.50" in real.read_text(encoding="utf-8")
+
+
+def test_links_in_a_circle_and_files_marked_read_only_are_refused(tmp_path: Path) -> None:
+    loop, kept = tmp_path / "loop.yaml", tmp_path / "kept.yaml"
+    loop.symlink_to(loop)
+    kept.write_text("owl-2:\n  thinking_on:\n    1: 1.50\n", encoding="utf-8")
+    kept.chmod(0o444)
+    for path, key in ((loop, "evals.golden_link"), (kept, "evals.golden_read_only")):
+        with pytest.raises(ServemarkError) as caught:
+            append_entry(path, entry())
+        assert caught.value.key == key
+    assert "2.50" not in kept.read_text(encoding="utf-8")

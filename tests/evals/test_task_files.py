@@ -172,3 +172,36 @@ def test_a_bad_head(tmp_path: Path, head: str, key: str) -> None:
 def test_no_items(tmp_path: Path) -> None:
     assert refused(write(tmp_path, "\n\n")).key == "evals.task_empty"
     assert refused(tmp_path / "none.yaml").exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["../items.jsonl", "/etc/passwd", "link.jsonl"])
+def test_items_outside_of_the_folder_are_refused(tmp_path: Path, name: str) -> None:
+    """A task file from elsewhere must not send another file of this machine to a server."""
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    (tmp_path / "items.jsonl").write_text(json.dumps(one()) + "\n", encoding="utf-8")
+    (folder / "link.jsonl").symlink_to(tmp_path / "items.jsonl")
+    head = HEAD.replace("items: items.jsonl", f"items: {json.dumps(name)}")
+    assert refused(write(folder, [one()], head=head)).key == "evals.items_outside"
+
+
+@pytest.mark.parametrize(
+    "parameters", ["{properties: {a: {minimum: .nan}}}", "{default: .inf}", "{enum: [-.inf]}"]
+)
+def test_schemas_that_no_json_can_say(tmp_path: Path, parameters: str) -> None:
+    tools = f"tools: [{{type: function, function: {{name: f, parameters: {parameters}}}}}]\n"
+    assert refused(write(tmp_path, [one()], tools)).key == "evals.bad_schema"
+    judge = f"judge: {{type: json_schema, schema: {parameters}}}\n"
+    assert refused(write(tmp_path, [one()], judge)).key == "evals.bad_schema"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"id":"a\\ud800","question":"q","expected":"1"}',
+        '{"id":"a","question":"q","expected":"1","turns":["\\udc00"]}',
+        '{"id":"a","id":"b","question":"q","expected":"1"}',
+    ],
+)
+def test_half_characters_and_members_named_twice(tmp_path: Path, line: str) -> None:
+    assert refused(write(tmp_path, line + "\n")).key == "evals.bad_items"

@@ -19,12 +19,15 @@ from typing import Any
 import pytest
 
 from servemark.base.errors import ServemarkError
+from servemark.cli.main import run_cli
 from servemark.evals.arithmetic import arithmetic
+from servemark.evals.forced import Forced
 from servemark.evals.io import read_evals
 from servemark.evals.samples import read_samples
 from servemark.evals.tasks import EvalItem, EvalTask
 from servemark.evals.tool_calls import tool_calls
 from servemark.replay.client import Target
+from servemark.runs.eval_folder import resume
 from servemark.runs.eval_run import EvalRequest, EvalResult, run_eval
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +37,7 @@ RIGHT = {item.question: item.expected for item in arithmetic().items}
 
 
 @contextmanager
-def server(answer: Answer, prompt_tokens: int = 300) -> Iterator[str]:
+def server(answer: Answer, prompt_tokens: int = 300, port: int = 0) -> Iterator[str]:
     """A chat server that answers without streaming what `answer` says."""
     count = 0
     lock = threading.Lock()
@@ -66,7 +69,7 @@ def server(answer: Answer, prompt_tokens: int = 300) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as served:
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as served:
         served.daemon_threads = True
         thread = threading.Thread(target=served.serve_forever, args=(0.02,))
         thread.start()
@@ -136,7 +139,7 @@ def test_a_server_that_dies_and_comes_back(tmp_path: Path) -> None:
         asked = number
         return right(body, number)
 
-    with server(counting) as url:
+    with server(counting, port=int(url.rpartition(":")[2])) as url:
         second = ask(url, tmp_path / "e", at=(1, 2), take_up=True)
     assert second.complete
     assert asked == 1 + 20 + 40
@@ -193,6 +196,9 @@ def test_only_the_same_eval_is_taken_up(tmp_path: Path) -> None:
             with pytest.raises(ServemarkError) as caught:
                 ask(url, tmp_path / "e", *tasks, at=at, take_up=True)
             assert caught.value.key == "evals.resume_other"
+        with pytest.raises(ServemarkError) as caught:
+            ask("http://127.0.0.1:9", tmp_path / "e", take_up=True)
+        assert caught.value.key == "evals.resume_other"  # another server may be another deployment
         with pytest.raises(ServemarkError) as caught:
             ask(url, tmp_path / "none", take_up=True)
         assert caught.value.key == "evals.no_eval_here"
@@ -292,3 +298,75 @@ def test_turns_keep_the_model_s_own_replies(tmp_path: Path) -> None:
     assert first.before == (
         ("user", "add 0"), ("assistant", "0"), ("user", "add 1"), ("assistant", "1"), ("user", "add 2"), ("assistant", "3"),
     )  # fmt: skip
+
+
+def test_failures_outlive_a_second_kill(tmp_path: Path) -> None:
+    """Items that fail, a --resume that is killed before it asks anything, and another: the failures stay written down."""
+    dead = True
+
+    def sometimes(body: dict[str, Any], number: int) -> dict[str, Any] | int:
+        return 503 if dead else right(body, number)
+
+    with server(sometimes) as url:
+        first = ask(url, tmp_path / "e")
+        manifest = json.loads((tmp_path / "e" / "manifest.json").read_text())
+        expected = EvalRequest(Target(url, "m"), (arithmetic().first(40),), (4,), {}).expected
+        resume(tmp_path / "e", manifest, expected)  # and no more: as a kill at this moment leaves it
+        assert not list(read_samples(tmp_path / "e" / "samples.jsonl"))
+        dead = False
+        last = ask(url, tmp_path / "e", take_up=True)
+    assert not first.complete
+    assert (last.complete, last.outcomes[0].score.correct) == (True, 40)
+    assert last.outcomes[0].retried == 4
+
+
+def test_bad_words_are_told_before_anything_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Thresholds and references that are not there cost no eval; a verdict is part of the one JSON object."""
+    asked = 0
+
+    def counting(body: dict[str, Any], number: int) -> dict[str, Any]:
+        nonlocal asked
+        asked = number
+        return right(body, number)
+
+    limits = tmp_path / "limits.yaml"
+    limits.write_text("default:\n  arithmetic: 0.5\n")
+    with server(counting) as url:
+        base = ["eval", "--url", url, "--model", "m", "--task", "arithmetic", "--limit", "5"]
+        more = ["--home", str(tmp_path), "--out", str(tmp_path / "e")]
+        for wrong in (["--thresholds", str(tmp_path / "none.yaml")], ["--against", "nothing"]):
+            assert run_cli([*base, *wrong, *more]) == 2
+        for wrong in (["--determinism"], ["--against", "x"], ["--thresholds", str(limits)]):
+            assert run_cli(["eval", "--url", url, "--model", "m", "--task", "lm_eval:x", *wrong, *more]) == 2
+        assert asked == 0
+        capsys.readouterr()
+        assert run_cli([*base, "--thresholds", str(limits), "--json", *more]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["complete"], said["verdict"]["judged"][0]["passed"]) == (True, True)
+    assert run_cli(["eval", "--of", str(tmp_path / "e"), "--against", str(tmp_path / "e")]) == 2
+    assert "itself" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [["--determinism"], ["--json"], []])
+def test_an_engine_that_forces_acceptance_is_asked_nothing(
+    tmp_path: Path, more: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whichever way: scores, the determinism probe or lm-evaluation-harness."""
+    monkeypatch.setattr(
+        "servemark.evals.forced.forced_by_server", lambda _: Forced("engine", "x", length=2.5)
+    )
+    asked = 0
+
+    def counting(body: dict[str, Any], number: int) -> dict[str, Any]:
+        nonlocal asked
+        asked = number
+        return right(body, number)
+
+    with server(counting) as url:
+        tasks = ("arithmetic",) if more else ("arithmetic", "lm_eval:gsm8k")
+        for task in tasks:
+            words = ["eval", "--url", url, "--model", "m", "--task", task, "--limit", "2", *more]
+            assert run_cli([*words, "--home", str(tmp_path), "--out", str(tmp_path / "e")]) == 2
+    assert asked == 0

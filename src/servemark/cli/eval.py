@@ -13,7 +13,7 @@ import click
 from servemark.base.errors import input_error
 from servemark.base.home import Home
 from servemark.base.messages import text
-from servemark.cli.eval_verdict import asks_verdict, show_probe, show_verdicts, verdict_options
+from servemark.cli.eval_verdict import asks_verdict, check_named, show_probe, show_verdicts, verdict_options
 from servemark.cli.options import Finite, Verb, common
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ HARNESS = "lm_eval:"
     type=Finite(0, min_open=True),
     default=120.0,
     metavar="S",
-    help="cli.replay.option.idle_timeout",
+    help="cli.eval.option.idle_timeout",
 )
 @click.option("--list", "listed", is_flag=True, help="cli.eval.option.list")
 @verdict_options
@@ -65,14 +65,10 @@ def eval_verb(  # noqa: PLR0917 - one parameter an option
     if url is None or not tasks:
         raise input_error("cli.eval.needs")
     from servemark.replay.target import Target  # noqa: PLC0415 - --help must not import the client
-    from servemark.runs.eval_run import parse_concurrencies  # noqa: PLC0415
     from servemark.runs.manifest import new_line_id  # noqa: PLC0415
     from servemark.runs.server_questions import Server  # noqa: PLC0415
 
-    try:
-        concurrencies = parse_concurrencies(concurrency)
-    except ValueError:
-        raise input_error("cli.eval.bad_concurrency", value=concurrency[:40]) from None
+    concurrencies = _concurrencies(concurrency)
     if resume and out is None:
         raise input_error("cli.eval.resume_where")
     target = Target(url, model or "", api_key_env=api_key_env, idle_timeout_s=idle_timeout, ca_file=ca_file)
@@ -81,10 +77,13 @@ def eval_verb(  # noqa: PLR0917 - one parameter an option
     folder = out or Home.resolve(home).root / "evals" / new_line_id(
         "eval-" + target.model.rpartition("/")[2][:32]
     )
+    check_named(judging, home)
     harness = tuple(task.removeprefix(HARNESS) for task in tasks if task.startswith(HARNESS))
     if harness:
-        if len(harness) != len(tasks) or resume or max_tokens is not None:
+        others = resume or max_tokens is not None or judging["determinism"] or asks_verdict(judging)
+        if len(harness) != len(tasks) or others:
             raise input_error("cli.eval.harness_alone")
+        _refuse_forced(url)
         return _harness(
             target, harness, concurrencies, limit, folder, datasets, harness_path, as_json=as_json
         )
@@ -92,11 +91,19 @@ def eval_verb(  # noqa: PLR0917 - one parameter an option
     if judging["determinism"]:
         if len(concurrencies) != 1 or resume or asks_verdict(judging):
             raise input_error("cli.eval.determinism_alone")
+        _refuse_forced(url)
         return show_probe(target, request.tasks, concurrencies[0], folder, as_json=as_json)
-    code = _run(request, folder, resume=resume, as_json=as_json)
-    if not asks_verdict(judging):
-        return code
-    return max(code, show_verdicts(str(folder), judging, target.model, home, as_json=as_json))
+    _refuse_forced(url)
+    return _run(request, folder, judging, home, resume=resume, as_json=as_json)
+
+
+def _concurrencies(said: str) -> tuple[int, ...]:
+    from servemark.runs.eval_run import parse_concurrencies  # noqa: PLC0415
+
+    try:
+        return parse_concurrencies(said)
+    except ValueError:
+        raise input_error("cli.eval.bad_concurrency", value=said[:40]) from None
 
 
 def _request(
@@ -118,22 +125,39 @@ def _request(
     return EvalRequest(target, tasks, concurrencies, options, ("servemark", *sys.argv[1:]))
 
 
-def _run(request: EvalRequest, folder: Path, *, resume: bool, as_json: bool) -> int:
-    from servemark.cli.eval_view import print_eval, show_progress  # noqa: PLC0415
+def _refuse_forced(url: str) -> None:
+    """No task is asked of an engine that forces acceptance. Raises ServemarkError (exit 2)."""
     from servemark.evals.forced import forced_by_server  # noqa: PLC0415
-    from servemark.runs.eval_run import run_eval, summary  # noqa: PLC0415
 
-    url = request.target.urls[0]
     rule = forced_by_server(url)
     if rule is not None:
         raise rule.refusal(url)
+
+
+def _run(
+    request: EvalRequest,
+    folder: Path,
+    judging: dict[str, Any],
+    home: str | None,
+    *,
+    resume: bool,
+    as_json: bool,
+) -> int:
+    """Ask, show the scores and, where one is asked for, the verdict: one object where it is JSON."""
+    from servemark.cli.eval_view import print_eval, show_progress  # noqa: PLC0415
+    from servemark.runs.eval_run import run_eval, summary  # noqa: PLC0415
+
     progress = show_progress if sys.stderr.isatty() else None
     result = run_eval(request, folder, take_up=resume, on_progress=progress)
-    if as_json:
-        click.echo(json.dumps(summary(request, result), ensure_ascii=False))
-    else:
+    code, said = 0 if result.complete else 1, summary(request, result)
+    if not as_json:
         print_eval(result)
-    return 0 if result.complete else 1
+    if asks_verdict(judging):
+        model = request.target.model
+        return max(code, show_verdicts(str(folder), judging, model, home, as_json=as_json, beside=said))
+    if as_json:
+        click.echo(json.dumps(said, ensure_ascii=False))
+    return code
 
 
 def _harness(  # noqa: PLR0917 - what lm-eval is started with

@@ -43,10 +43,29 @@ def asks_verdict(judging: dict[str, Any]) -> bool:
     return any(judging.get(name) is not None for name in ("of", "against", "thresholds"))
 
 
+def check_named(judging: dict[str, Any], home: str | None) -> None:
+    """Read the thresholds and find the reference before anything is asked: an eval takes minutes to hours, a typing error
+    is to be told at once. Raises ServemarkError (exit 2)."""
+    from servemark.evals.verdict import read_thresholds  # noqa: PLC0415 - --help imports no room
+    from servemark.runs.eval_verdict import find_eval  # noqa: PLC0415
+
+    if judging.get("thresholds") is not None:
+        read_thresholds(judging["thresholds"])
+    if judging.get("against") is not None:
+        find_eval(judging["against"], Home.resolve(home))
+
+
 def show_verdicts(
-    name: str, judging: dict[str, Any], model: str | None, home: str | None, *, as_json: bool
+    name: str,
+    judging: dict[str, Any],
+    model: str | None,
+    home: str | None,
+    *,
+    as_json: bool,
+    beside: dict[str, object] | None = None,
 ) -> int:
-    """Judge an eval that is kept. Exit code 1 when it failed or answers worse than the reference."""
+    """Judge an eval that is kept. Exit code 1 when it failed or answers worse than the reference. As JSON the verdict is
+    the output, or the field `verdict` of the summary `beside`, so that there is one object."""
     from servemark.runs.eval_verdict import verdicts  # noqa: PLC0415 - --help imports no room
 
     found = verdicts(
@@ -57,7 +76,8 @@ def show_verdicts(
         against=judging.get("against"),
     )
     if as_json:
-        click.echo(json.dumps(found.plain(), ensure_ascii=False))
+        plain = found.plain()
+        click.echo(json.dumps(plain if beside is None else {**beside, "verdict": plain}, ensure_ascii=False))
     else:
         _print(found)
     return 1 if found.failed else 0
@@ -127,16 +147,19 @@ def show_probe(
     from servemark.runs.determinism_run import probe_json, run_probe  # noqa: PLC0415
 
     same = True
+    made: list[dict[str, object]] = []
     for task in tasks:
         where = folder if len(tasks) == 1 else folder / task.id
         found = run_probe(target, task, concurrency, where, None if as_json else _print_pass)
         same = same and found.same
         if as_json:
-            click.echo(json.dumps(probe_json(found), ensure_ascii=False))
+            made.append(probe_json(found))
             continue
         key = "cli.eval.probe.same" if found.same else "cli.eval.probe.differs"
         click.echo(text(key, None, task=one_line(task.id), n=found.prompts))
         click.echo(text("cli.eval.kept", None, folder=where))
+    if as_json:
+        click.echo(json.dumps(made[0] if len(made) == 1 else made, ensure_ascii=False))
     return 0 if same else 1
 
 

@@ -7,6 +7,7 @@ own configuration, or counters that only a rule makes).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,12 +23,21 @@ _ON = frozenset({"true", "1", "yes", "on"})
 _LENGTH_KEYS = ("synthetic_acceptance_length", "speculative.synth_len", "synth_len", "simulate_acc_len")
 _RATE_KEYS = ("synthetic_acceptance_rates", "speculative.synth_rates", "synth_rates")
 _ENV_KEYS = ("SGLANG_SIMULATE_ACC_LEN", "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS")
-_CONFIG_PATHS = ("/server_info", "/get_server_info")
+_CONFIG_PATHS = ("/server_info?config_format=json", "/server_info", "/get_server_info")
+"""vLLM prints its configuration as one text unless it is asked for JSON; SGLang takes no notice of the question."""
 _MAX_BYTES = 16 << 20
 MAX_DEPTH = 8
 LEAST_STEPS = 50
 """Verify steps below which an exact pattern of positions may be chance."""
 _WHOLE = 1e-9
+MAX_TEXT = 1_000_000
+"""Characters of a text in which settings are looked for."""
+_KEYS = "|".join(
+    re.escape(key).replace("_", "[_-]")
+    for key in (*_LENGTH_KEYS, *_RATE_KEYS, *_ENV_KEYS, "rejection_sample_method")
+)
+_IN_TEXT = re.compile(rf"(?<![A-Za-z0-9])({_KEYS})[\"']?\s*[=:]\s*[\"']?([\w.+-]{{1,40}}|\[)")
+"""A setting and its value as a text shows them: a Python repr, JSON inside of JSON, a command line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +81,9 @@ def forced_in_recipe(deployment: Deployment) -> Forced | None:
             if stated is not None:
                 return Forced("recipe", stated.name, str(stated.at), stated.value)
         argument = role.flags.get("speculative-config")
-        config = argument.value if argument is not None else None
-        if argument is not None and isinstance(config, dict):
-            rule = str(config.get("rejection_sample_method", config.get("rejection-sample-method", "")))
-            if rule.lower() == "synthetic" or any(config.get(key) for key in _RATE_KEYS):
-                return Forced("recipe", "rejection_sample_method", str(argument.at))
+        found = None if argument is None else forced_by_engine({"speculative-config": argument.value})
+        if argument is not None and found is not None:
+            return Forced("recipe", found.name, str(argument.at), found.length)
     return None
 
 
@@ -86,24 +94,40 @@ def forced(entry: SearchEntry | None, deployment: Deployment) -> Forced | None:
 
 
 def forced_by_engine(details: Mapping[str, object]) -> Forced | None:
-    """What a running engine says of its own configuration, wherever in it that stands."""
+    """What a running engine says of its own configuration, wherever in it and however spelt that stands: as fields, or
+    in a text (vLLM prints its configuration as one; a `speculative_config` may be JSON inside of JSON)."""
     waiting: list[tuple[object, int]] = [(details, 0)]
     while waiting:
         here, depth = waiting.pop()
         if isinstance(here, list | tuple) and depth < MAX_DEPTH:
             waiting += [(inner, depth + 1) for inner in here]
+        if isinstance(here, str):
+            found = _in_text(here)
+            if found is not None:
+                return found
         if not isinstance(here, Mapping):
             continue
         for key, value in here.items():
             found = _engine_field(str(key), value)
             if found is not None:
                 return found
-            if depth < MAX_DEPTH and isinstance(value, Mapping | list | tuple):
+            if depth < MAX_DEPTH and isinstance(value, Mapping | list | tuple | str):
                 waiting.append((value, depth + 1))
     return None
 
 
+def _in_text(said: str) -> Forced | None:
+    for match in _IN_TEXT.finditer(said[:MAX_TEXT].replace("\\", "")):
+        value: object = match[2] if match[2] != "[" else [match[2]]
+        found = _engine_field(match[1], value)
+        if found is not None:
+            return found
+    return None
+
+
 def _engine_field(key: str, value: object) -> Forced | None:
+    if "-" in key:
+        key = key.replace("-", "_")
     if key in _LENGTH_KEYS or key in _ENV_KEYS:
         length = _number(value)
         if length is not None and length > 0:

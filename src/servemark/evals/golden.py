@@ -117,11 +117,16 @@ def _level(entry: GoldenEntry) -> str:
 
 
 def append_entry(path: Path, entry: GoldenEntry) -> None:
-    """Write the entry into a golden file, new or existing, atomically; every byte that was there stays.
+    """Write the entry into a golden file, new or existing, atomically; every byte that was there stays, and so does a link
+    to the file.
 
     Raises ServemarkError (exit 2) when the file has the value already, is no golden file, or writes the model's values
     in one line.
     """
+    try:
+        path = path.resolve()  # what a link names is written, the link stays
+    except (OSError, RuntimeError) as error:
+        raise input_error("evals.golden_link", where=str(path)) from error
     if not path.exists():
         write_atomic(path, entry_text(entry).encode())
         return
@@ -141,7 +146,10 @@ def append_entry(path: Path, entry: GoldenEntry) -> None:
     wanted[entry.model, entry.mode, entry.draft_tokens] = round(entry.length, 2)
     if errors_of(problems) or values != wanted:
         raise input_error("evals.golden_layout", where=shown)
-    write_atomic(path, after, path.stat().st_mode & 0o777)
+    mode = path.stat().st_mode & 0o777
+    if not mode & 0o222:
+        raise input_error("evals.golden_read_only", where=shown)
+    write_atomic(path, after, mode)
 
 
 def _inserted(before: bytes, root: Node, entry: GoldenEntry, shown: str) -> bytes:

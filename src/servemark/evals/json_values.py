@@ -34,14 +34,25 @@ KEYWORDS: Final = (
 )
 
 
-def parse_json(text: str, limit: int = MAX_TEXT) -> tuple[bool, object]:
-    """(True, value) of a text of at most `limit` characters that is one JSON value, or (False, None)."""
+def parse_json(text: str, limit: int = MAX_TEXT, *, unique: bool = False) -> tuple[bool, object]:
+    """(True, value) of a text of at most `limit` characters that is one JSON value, or (False, None). With `unique` an
+    object that names a member twice is none."""
     if len(text) > limit:
         return False, None
+    pairs = _once if unique else None
     try:
-        return True, json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_bounded)
+        return True, json.loads(
+            text, parse_constant=_refuse, parse_float=_finite, parse_int=_bounded, object_pairs_hook=pairs
+        )
     except (ValueError, RecursionError):
         return False, None
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a member twice")
+    return found
 
 
 def _refuse(name: str) -> object:

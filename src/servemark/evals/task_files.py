@@ -77,13 +77,26 @@ def read_task(path: Path) -> EvalTask:
     _stop_at(problems)
     if not name or not version or not items_name or len(name) > MAX_NAME or len(version) > MAX_NAME:
         raise input_error("evals.task_names", where=shown, limit=MAX_NAME)
-    items = tuple(_items(path.parent / items_name, check))
+    items = tuple(_items(_beside(path, items_name), check))
     if not items:
         raise input_error("evals.task_empty", where=str(path.parent / items_name))
     task = EvalTask(name, version, preamble, items, max_tokens, stop, judge, tools, calls=judge is tool_call)
     return EvalTask(
         name, f"{version}-{_hash(task, root)}", preamble, items, max_tokens, stop, judge, tools, task.calls
     )
+
+
+def _beside(head: Path, name: str) -> Path:
+    """The items file of a head: in its folder or below. A head from elsewhere must not send other files of this machine
+    to a server. Raises ServemarkError (exit 2)."""
+    items = head.parent / name
+    try:
+        inside = items.resolve().is_relative_to(head.parent.resolve())
+    except (OSError, ValueError, RuntimeError):  # a loop of links, a zero byte
+        inside = False
+    if not inside:
+        raise input_error("evals.items_outside", where=str(head), items=name[:MAX_NAME])
+    return items
 
 
 def _stop_at(problems: list[Problem]) -> None:
@@ -126,10 +139,19 @@ def _tools(head: Fields) -> bytes | None:
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             head.problem(node.at, "evals.bad_tool", reason="function.name")
             continue
-        fault = next(schema_faults(function.get("parameters", True)), None)
+        fault = next(schema_faults(function.get("parameters", True)), None) or _no_json(plain)
         if fault is not None:
             head.problem(node.at, "evals.bad_schema", reason=fault[:200])
     return json.dumps([node.plain() for node in nodes]).encode() if nodes else None
+
+
+def _no_json(plain: object) -> str | None:
+    """Why a value of YAML is none of JSON: NaN, an infinity; None where it is one."""
+    try:
+        canonical_json(plain).encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        return str(error)
+    return None
 
 
 def _judge(head: Fields, tools: bytes | None) -> tuple[Judge, Checked]:
@@ -182,7 +204,7 @@ def _schema(fields: Fields) -> tuple[Judge, Checked]:
     if not isinstance(plain, dict):
         fields.problem(fields.node.at, "evals.bad_schema", reason="schema")
         return exact, _needs_nothing
-    fault = next(schema_faults(plain), None)
+    fault = next(schema_faults(plain), None) or _no_json(plain)
     if fault is not None:
         fields.problem(fields.at("schema"), "evals.bad_schema", reason=fault[:200])
     return json_schema(plain), _needs_value(plain)
@@ -286,9 +308,11 @@ def _item(line: bytes) -> EvalItem:
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _ItemError(f"UTF-8: {error.reason}") from None
-    there, value = parse_json(text, MAX_LINE)
+    there, value = parse_json(text, MAX_LINE, unique=True)
     if not there or not isinstance(value, dict):
         raise _ItemError("JSON")
+    if _no_json(value) is not None:
+        raise _ItemError("UTF-8: surrogate")
     others = sorted(str(name)[:40] for name in value.keys() - _ITEM_FIELDS)
     if others:
         raise _ItemError(f"? {', '.join(others[:5])}")

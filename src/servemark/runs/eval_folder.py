@@ -2,6 +2,7 @@
 
 manifest.json         what was asked of which server, and the expected set; written before the first request
 samples.jsonl         every sample, one a line, as each item ends
+retried.jsonl         failed samples of earlier attempts, whose items an attempt with --resume asks again
 evals.json            scores and statistics; not there while anything is being asked
 summary.json          the same in short with what is missing and doubtful; what `--json` prints
 lock                  held (flock) by the process that writes here; the kernel frees it, also after kill -9
@@ -21,12 +22,13 @@ from servemark.base.errors import input_error
 from servemark.base.files import disk_error, make_folder, write_atomic
 from servemark.evals.expected import ExpectedSet, read_expected
 from servemark.evals.runner import Earlier
-from servemark.evals.samples import SAMPLES_NAME, SampleWriter, read_samples
+from servemark.evals.samples import SAMPLES_NAME, SampleRecord, SampleWriter, read_samples
 from servemark.evals.statistics import Tally
 
 MANIFEST: Final = "manifest.json"
 EVALS: Final = "evals.json"
 SUMMARY: Final = "summary.json"
+RETRIED: Final = "retried.jsonl"
 MAX_MANIFEST: Final = 4_000_000
 
 Key = tuple[str, str, int | None]
@@ -60,13 +62,14 @@ def begin(path: Path, manifest: Mapping[str, object]) -> None:
 
 def resume(path: Path, manifest: Mapping[str, object], expected: ExpectedSet) -> dict[Key, Earlier]:
     """What an unfinished eval has already. Its failed samples are dropped from the file, their failures go on with the
-    items. Raises ServemarkError (exit 2) where the folder holds no eval, or one of other tasks or another model."""
+    items. Raises ServemarkError (exit 2) where the folder holds no eval, or one of other tasks, another server or
+    another model."""
     before = read_manifest(path)
     said = before.get("expected")
     was = read_expected(said.get("evals") if isinstance(said, dict) else None)
     if was != expected:
         raise input_error("evals.resume_other", path=path, field="expected")
-    for field in ("model", "options"):
+    for field in ("urls", "model", "options"):
         if before.get(field) != manifest.get(field):
             raise input_error("evals.resume_other", path=path, field=field)
     for name in (EVALS, SUMMARY):
@@ -94,21 +97,36 @@ def _kept(file: Path, expected: ExpectedSet) -> dict[Key, Earlier]:
     tallies = {key: Tally(n) for key, n in sizes.items()}
     items: dict[Key, set[str]] = {key: set() for key in sizes}
     failures: dict[Key, dict[str, tuple[str, ...]]] = {key: {} for key in sizes}
-    fresh = file.with_name(f".{SAMPLES_NAME}.tmp")
-    fresh.unlink(missing_ok=True)
-    with SampleWriter(fresh) as writer:
+    retried = file.with_name(RETRIED)
+    fresh, fresh_retried = file.with_name(f".{SAMPLES_NAME}.tmp"), file.with_name(f".{RETRIED}.tmp")
+    for path in (fresh, fresh_retried):
+        path.unlink(missing_ok=True)
+    with SampleWriter(fresh) as writer, SampleWriter(fresh_retried) as failed:
+        for sample in read_samples(retried) if retried.exists() else ():
+            _note_failure(failures, sample)
+            failed.write(sample)
         for sample in read_samples(file, lenient_end=True) if file.exists() else ():
             key = (sample.task, sample.version, sample.concurrency)
             if key not in sizes:
                 raise input_error("evals.stray_sample", where=str(file), task=sample.task)
             if sample.outcome != "ok":
-                failures[key][sample.item] = (*sample.failures, sample.error_kind or sample.outcome)
+                _note_failure(failures, sample)
+                failed.write(sample)
             elif sample.item not in items[key]:
                 items[key].add(sample.item)
                 tallies[key].add(sample)
                 writer.write(sample)
+    fresh_retried.replace(retried)  # first: a kill between the two loses no failure
     fresh.replace(file)
     return {key: Earlier(tallies[key], frozenset(items[key]), failures[key]) for key in sizes}
+
+
+def _note_failure(failures: dict[Key, dict[str, tuple[str, ...]]], sample: SampleRecord) -> None:
+    """A sample's failures hold those of the attempts before it, so the longest list is the whole."""
+    of_key = failures.get((sample.task, sample.version, sample.concurrency))
+    said = (*sample.failures, sample.error_kind or sample.outcome)
+    if of_key is not None and len(said) > len(of_key.get(sample.item, ())):
+        of_key[sample.item] = said
 
 
 def write_json(path: Path, value: Mapping[str, object]) -> None:

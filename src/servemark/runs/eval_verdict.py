@@ -113,6 +113,8 @@ def verdicts(name: str, home: Home, *, thresholds: Path | None, model: str, agai
         made.beside = _beside(outcomes, model, home)
     if against is not None:
         other = find_eval(against, home)
+        if other.resolve().parent == path.resolve().parent:
+            raise input_error("evals.against_itself", name=against[:200])
         made.reference = str(other)
         made.against = compare(gather(samples_of(path)), gather(samples_of(other)))
     if outcomes:

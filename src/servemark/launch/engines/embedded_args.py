@@ -202,7 +202,8 @@ def _unknown(name: object) -> ServemarkError:
     spelled = text.strip().lstrip("-").replace("_", "-").lower()
     if spelled in ARGS:
         return input_error("launch.arg_unknown_near", name=text, nearest=spelled)
-    near = difflib.get_close_matches(spelled, ARGS, n=1, cutoff=0.5)
+    whole = max((arg for arg in ARGS if len(arg) > 2 and spelled.startswith(arg)), key=len, default=None)
+    near = [whole] if whole else difflib.get_close_matches(spelled, ARGS, n=1, cutoff=0.5)
     if near:
         return input_error("launch.arg_unknown_near", name=text, nearest=near[0])
     return input_error("launch.arg_unknown", name=text, known=", ".join(ARGS))
