@@ -216,7 +216,7 @@ function picks(ctx, state) {
     pick("model", withAny(t, "model", models, model), (value) => {
       const next = facets.models.find((each) => each.id === value);
       const same = next && next.scenarios.find((each) => each.id === ctx.params.get("scenario"));
-      set({ model: value, scenario: next && !same && next.scenarios.length ? next.scenarios[0].id : ctx.params.get("scenario"), precision: null, series: null, target: null });
+      set({ model: value, scenario: next && !same && next.scenarios.length ? next.scenarios[0].id : ctx.params.get("scenario"), y: null, precision: null, series: null, target: null }); // another model may have other figures
     }),
     pick("scenario", withAny(t, "scenario", scenarios, ctx.params.get("scenario")), (value) => set({ scenario: value || null, series: null, target: null })),
   ];
