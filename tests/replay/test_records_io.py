@@ -64,6 +64,7 @@ def full() -> RequestRecord:
         first_reasoning_s=2.05,
         retries=0,
         served_model="m",
+        calls=[("look_up", '{"id": 3}')],
     )
 
 
@@ -78,6 +79,9 @@ def test_line() -> None:
     assert fields["chunk_s"] == [2.123457, 3.0, 3.0]
     assert fields["error_kind"] is None
     assert record.chunk_s[0] == 2.1234567
+    assert fields["calls"] == [["look_up", '{"id": 3}']]
+    record.calls = None  # most have none, and it is not written then
+    assert list(json.loads(encode_record(record))) == [n for n in RequestRecord.__slots__ if n != "calls"]
 
 
 @settings(max_examples=50)
