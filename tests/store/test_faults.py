@@ -102,7 +102,7 @@ def test_a_folder_in_its_place(tmp_path: Path) -> None:
     path.mkdir()
     with pytest.raises(ServemarkError) as caught:
         Store.open(path)
-    assert told(caught.value, path) == "store.cannot_open"
+    assert told(caught.value, path) == "store.not_a_database"
     (tmp_path / "file").touch()
     with pytest.raises(ServemarkError) as caught:
         Store.open(tmp_path / "file" / "store.sqlite")

@@ -49,3 +49,13 @@ def test_common_prefix(left: list[int], right: list[int]) -> None:
     while size < min(len(left), len(right)) and left[size] == right[size]:
         size += 1
     assert common_prefix(left, right) == size
+
+
+def test_a_reply_without_a_token_is_no_message() -> None:
+    """Blocks of 64 x 0.013 = 0.832 tokens: the second prompt's blocks begin at 0, 1, 2 and 2 and end at 1, 2, 2 and 3, so
+    its third, the recorded reply of one block, has none. The questions on both sides are one message then."""
+    stream = PackedStream(BlockRule("x", 64, 0.013), "m")
+    stream.add((), [2, 0], 128, 64)
+    stream.add([2, 0], [2, 0, 0, 0], 256, None)
+    messages = list(BlockPrompt(stream, 1))
+    assert [(m.role, sum(s.tokens for s in m.segments)) for m in messages] == [("user", 3)]

@@ -116,11 +116,6 @@ def speculative_of(flags: dict[str, Argument]) -> Speculative | None:
             rejection_sampling=_text(config.get("rejection_sample_method")),
             at=argument.at,
         )
-    argument = flags.get("spec-type")
-    method = _text(argument.value) if argument is not None else None
-    if argument is not None and method not in {None, "none"}:
-        drafted = _size(flags, f"spec-{method}-size-m")
-        return Speculative(method or "", drafted, None, None, None, argument.at)
     argument = flags.get("speculative-algorithm")
     method = _text(argument.value) if argument is not None else None
     if argument is None or method is None:

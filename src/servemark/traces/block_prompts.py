@@ -138,7 +138,11 @@ class PackedStream:
         spans = self.spans(number)
         for position, (role, stop) in enumerate(spans):
             upto = len(segments) if position == len(spans) - 1 else marks[stop]
-            if upto > start:
+            if (
+                upto > start and made and made[-1].role == role
+            ):  # what stood between has no token at this scale
+                made[-1] = Message(role, (*made[-1].segments, *segments[start:upto]))
+            elif upto > start:
                 made.append(Message(role, tuple(segments[start:upto])))
             start = max(start, upto)
         if made and made[-1].role == "system":  # a prompt of nothing but the system's blocks
