@@ -79,6 +79,7 @@ def test_many_points(visit: Any, made: SimpleNamespace) -> None:  # noqa: ANN401
     """Nearly two thousand points at once, the table shows a hundred until asked."""
     page = visit("/front", {"model": "kimi-k2.5"})
     assert page.locator(".dots a").count() > 1500
+    page.wait_for_selector(".rows tbody tr")  # the table comes once the chart is seen
     assert page.locator(".rows tbody tr").count() == 100
     page.locator(".table-more button").click()
     assert page.locator(".rows tbody tr").count() > 1500
