@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import runpy
@@ -48,9 +49,11 @@ def home(made: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-@pytest.fixture(scope="session")
-def serve(home: Path) -> Iterator[str]:
-    """The address of a running `servemark serve`."""
+Serving = Callable[[Path], "contextlib.AbstractContextManager[str]"]
+
+
+@contextlib.contextmanager
+def _serving(home: Path) -> Iterator[str]:
     process = subprocess.Popen(
         [sys.executable, "-m", "servemark", "serve", "--json", "--port", "0", "--home", str(home)],
         stdout=subprocess.PIPE,
@@ -67,6 +70,19 @@ def serve(home: Path) -> Iterator[str]:
         finally:
             process.kill()
             process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def serving() -> Serving:
+    """Starts `servemark serve` over a home; gives its address, and ends it."""
+    return _serving
+
+
+@pytest.fixture(scope="session")
+def serve(home: Path, serving: Serving) -> Iterator[str]:
+    """The address of a running `servemark serve`."""
+    with serving(home) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import runpy
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,33 +59,10 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 @pytest.fixture(scope="module")
-def own_site(own: SimpleNamespace) -> Iterator[str]:
+def own_site(own: SimpleNamespace, serving: Any) -> Iterator[str]:
     """Its server."""
-    command = [
-        sys.executable,
-        "-m",
-        "servemark",
-        "serve",
-        "--json",
-        "--port",
-        "0",
-        "--home",
-        str(own.home.root),
-    ]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout is not None
-    try:
-        import json
-
-        yield str(json.loads(process.stdout.readline())["url"]).rstrip("/")
-    finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(10)
-        finally:
-            process.kill()
-            process.stdout.close()
+    with serving(own.home.root) as address:
+        yield address
 
 
 def serious(page: Any) -> list[str]:
