@@ -10,10 +10,10 @@ from servemark.analysis.front_types import FrontView
 from servemark.store.tables import cell
 
 
-def front_csv(view: FrontView) -> str:
-    """Header and rows, ended by line feeds; absent values are empty cells. Empty without a row."""
+def front_csv(view: FrontView, line_end: str = "\n") -> str:
+    """Header and rows, each ended by `line_end`; absent values are empty cells. Empty without a row."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    writer = csv.writer(out, lineterminator=line_end)
     rows = flat_rows(view)
     if rows:
         writer.writerow([cell(head) for head in rows[0]])

@@ -3,16 +3,14 @@ files."""
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import replace
 
 import msgspec
 
 from servemark.analysis.columnar import columnar, flat_rows
+from servemark.analysis.front_csv import front_csv
 from servemark.analysis.front_types import FrontOptions, FrontView
 from servemark.analysis.front_view import front_view
-from servemark.store.tables import cell
 from servemark.web.api.base import JSON, OVERLAY, Body, Kind, Param, Query, Route
 from servemark.web.api.card import CARD, find_card
 from servemark.web.site import Context
@@ -56,13 +54,8 @@ def view_of(ctx: Context, query: Query) -> FrontView:
 
 def reply_csv(ctx: Context, query: Query) -> object:
     """One line a point; text that a spreadsheet would run as a formula begins with an apostrophe."""
-    rows = flat_rows(view_of(ctx, query))
-    held = io.StringIO()
-    writer = csv.writer(held, lineterminator="\r\n")
-    if rows:
-        writer.writerow([cell(name) for name in rows[0]])
-        writer.writerows([cell(each) for each in row.values()] for row in rows)
-    return Body(held.getvalue().encode("utf-8", "replace"), CSV, "servemark-front.csv")
+    held = front_csv(view_of(ctx, query), "\r\n")
+    return Body(held.encode("utf-8", "replace"), CSV, "servemark-front.csv")
 
 
 def reply_rows(ctx: Context, query: Query) -> object:
