@@ -30,14 +30,15 @@ class StateRule:
 
 @dataclass(frozen=True, slots=True)
 class CacheConfig:
-    """One deployment's prefix cache. Sizes are tokens, times seconds, counts are what their names say.
+    """One deployment's prefix cache. Sizes are tokens, times seconds.
 
-    `gpu_tokens`: of one worker's GPU pool, all its ranks together (what the engine prints; decode-context parallelism
-    is in it); None: without end; 0: none. `dram_tokens`: of one worker's host cache; `store_tokens`: of the one store
-    that all workers share; 0: none, None: without end. `block_tokens`: tokens of a block of the whole worker (with decode-context
-    parallelism: of a rank, times the ranks). `token_bytes`: of one token in all ranks of a worker; None: bytes are not
-    known. `slots`, `similarity` (least share of a prompt that makes a slot its own), `unified` (slots share one buffer
-    of `gpu_tokens`) and `save_idle` are llama.cpp's, whose `dram_tokens` is its host prompt cache. `high_watermark`,
+    `gpu_tokens`: of one worker's GPU pool, all its ranks together, as the engine prints it (decode-context parallelism
+    is in it); None: without end; 0: none. `dram_tokens`: of one worker's host cache. `store_tokens`: of the one store
+    that all workers share. `block_tokens`: tokens of a block of the whole worker (with decode-context parallelism: of
+    a rank, times the ranks). `token_bytes`: of one token in all ranks of a worker; None: bytes are not known.
+
+    llama.cpp's are `slots`, `similarity` (least share of a prompt that makes a slot its own), `unified` (slots share a
+    buffer of `gpu_tokens`) and `save_idle`; its `dram_tokens` is its host prompt cache. `high_watermark`,
     `evict_ratio`, `lease_s`: the store's. Raises ServemarkError (exit code 2) for what cannot be.
     """
 

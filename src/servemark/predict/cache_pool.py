@@ -1,8 +1,8 @@
 """A pool of blocks that are given back in least-recently-used order, as vLLM keeps its GPU blocks.
 
 Where a hybrid model keeps states, numbers are doubled: even ones are blocks, odd ones the state at the end of a block,
-which takes `state_blocks` blocks' room. A request's entries are given back together, its last block first in line, so that a prefix never
-outlives what stands before it. Source of the order: vLLM 0.32 `BlockPool.free_blocks` and `KVCacheManager.free`.
+which takes `state_blocks` blocks' room. A request's entries are given back together, its last block first in line, so
+that a prefix never outlives what stands before it. Source: vLLM 0.32 `BlockPool.free_blocks`, `KVCacheManager.free`.
 Everything is done on whole arrays: a prompt of thousands of blocks costs microseconds.
 """
 
@@ -88,7 +88,7 @@ class LruPool:
         if not len(ids):
             return np.zeros(0, np.bool_)
         self.grow(int(ids.max()) + 1)
-        return self._stamp[ids] != _ABSENT
+        return np.not_equal(self._stamp[ids], _ABSENT)
 
     def room(self, ids: Ids, anonymous: int) -> bool:
         """Whether these blocks, and so many nameless ones, fit beside what is in use."""

@@ -35,6 +35,10 @@ class _Node:
         return not self.children and not self.nameless
 
 
+def _above(node: _Node) -> _Node:
+    return node.parent or node
+
+
 class RadixPool:
     """Blocks of one GPU pool. `capacity` in blocks, None: without end."""
 
@@ -74,8 +78,7 @@ class RadixPool:
 
     def _cut(self, node: _Node, at: int) -> _Node:
         """Make the first `at` blocks of a node's run its parent; a request that stands on the node stands on both."""
-        parent = node.parent
-        assert parent is not None
+        parent = _above(node)
         front = _Node(parent, node.ids[:at], at, node.used_at, node.locks)
         parent.children[int(node.ids[0])] = front
         node.parent, node.ids, node.size = front, node.ids[at:], node.size - at
@@ -154,8 +157,7 @@ class RadixPool:
             if node.used_at != used_at:
                 self._offer(node)
                 continue
-            parent = node.parent
-            assert parent is not None
+            parent = _above(node)
             node.gone = True
             if len(node.ids):
                 del parent.children[int(node.ids[0])]

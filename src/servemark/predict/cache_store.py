@@ -13,9 +13,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from servemark.predict.cache_pool import MAX_NUMBERS, Ids, LruPool
-
-__all__ = ["MAX_NUMBERS", "SharedStore"]
+from servemark.predict.cache_pool import Ids, LruPool
 
 
 class SharedStore:
@@ -52,7 +50,8 @@ class SharedStore:
     def present(self, ids: Ids) -> npt.NDArray[np.bool_]:
         """Which of the objects are here."""
         self._grow(ids)
-        return ~np.isnan(self._until[ids])
+        here: npt.NDArray[np.bool_] = np.logical_not(np.isnan(self._until[ids]))
+        return here
 
     def renew(self, ids: Ids, now_s: float) -> None:
         """These objects, all here, were looked up."""
@@ -79,10 +78,10 @@ class SharedStore:
 
     def _evict(self, now_s: float, need: int) -> None:
         """One round: the watermark's share of all objects, and again while a write needs more and leases allow it."""
-        assert self.capacity is not None
+        capacity = self.capacity or 0
         while True:
             here = np.flatnonzero(~np.isnan(self._until))
-            over = self.used / self.capacity - self._watermark if self.capacity else 1.0
+            over = self.used / capacity - self._watermark if capacity else 1.0
             share = min(1.0, max(self._ratio, over + self._ratio))
             count = math.ceil(len(here) * share)
             free = here[self._until[here] <= now_s]

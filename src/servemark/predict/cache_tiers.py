@@ -229,6 +229,10 @@ class Deployment:
         self._routed[key] = worker
         return worker
 
+    def forget(self, tree: str) -> None:
+        """The tree has ended: played again it may go elsewhere. What is cached of it stays."""
+        self._home.pop(tree, None)
+
     def room(self, request: CacheRequest) -> bool:
         """Whether its worker could begin it now beside what runs there; an engine lets it wait otherwise."""
         worker = self.worker_of(request)
