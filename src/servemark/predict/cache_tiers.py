@@ -47,6 +47,11 @@ class CacheCounts:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
+def written_tokens(request: CacheRequest) -> int:
+    """Tokens of prompt and reply that an engine keeps: the last one of a reply is never computed."""
+    return request.input_tokens + max(0, (request.output_tokens or 0) - 1)
+
+
 @dataclass(slots=True)
 class _Held:
     """What a running request holds of its worker."""
@@ -80,7 +85,7 @@ class _BlockWorker:
         """(full blocks of the prompt, blocks that may hit, nameless blocks up to the reply's end)."""
         size = request.block_tokens
         full = request.input_tokens // size
-        total = -(-(request.input_tokens + (request.output_tokens or 0)) // size)
+        total = -(-written_tokens(request) // size)
         return as_ids(request.blocks)[:full], min(full, (request.input_tokens - 1) // size), total - full
 
     def room(self, request: CacheRequest) -> bool:
@@ -169,8 +174,7 @@ class _BlockWorker:
     def end(self, request: CacheRequest, held: _Held, now_s: float) -> None:
         """Give back, and write to the lower tiers."""
         size = request.block_tokens
-        computed = request.input_tokens + (request.output_tokens or 0) - 1
-        kept = min(held.nameless, max(0, computed // size - request.input_tokens // size))
+        kept = written_tokens(request) // size - request.input_tokens // size
         spare = held.nameless - kept
         if self.radix is not None:
             self.radix.unpin(held.handle, kept, spare)  # type: ignore[arg-type]  # its own handle

@@ -14,7 +14,7 @@ from servemark.predict.blocks import BlockMaker
 from servemark.predict.cache import CacheConfig
 from servemark.predict.cache_pool import as_ids
 from servemark.predict.cache_stack import StackDistances, least_capacity
-from servemark.predict.cache_tiers import CacheCounts, Deployment
+from servemark.predict.cache_tiers import CacheCounts, Deployment, written_tokens
 from servemark.predict.session_clock import Begun, Pacing, SessionClock
 from servemark.traces.template import TemplateTokens
 from servemark.traces.types import CacheBust, Workload
@@ -201,9 +201,9 @@ def _use(stack: StackDistances, begun: Begun) -> None:
     request = begun.request
     size = request.block_tokens
     full = request.input_tokens // size
-    written = (request.input_tokens + (request.output_tokens or 0) - 1) // size
+    written = written_tokens(request) // size
     limit = min(full, (request.input_tokens - 1) // size)
-    stack.use(as_ids(request.blocks)[:full], limit, max(0, written - full))
+    stack.use(as_ids(request.blocks)[:full], limit, written - full)
 
 
 def _curve(stacks: list[StackDistances], report: CacheReport, size: int) -> tuple[SizedShare, ...]:
