@@ -14,7 +14,7 @@ from servemark.base.errors import input_error
 from servemark.cli.options import Finite, SubVerb, common
 
 if TYPE_CHECKING:
-    from servemark.predict.cache import CacheConfig, CachePolicy, Routing
+    from servemark.predict.cache_config import CacheConfig, CachePolicy, Routing
     from servemark.predict.cache_sizes import SizedCache
     from servemark.predict.simulate import CacheReport, Source, Tier
     from servemark.traces.open import TraceFormat
@@ -170,6 +170,8 @@ def simulate(path: str, home: str | None, as_json: bool, **options: object) -> i
         return 0
     width = min(shutil.get_terminal_size((80, 24)).columns, 100)
     assumed = sized.assumed if sized is not None else ()
+    given = {"gpu_tokens": asked.gpu_tokens or asked.gpu_blocks, "high_watermark": asked.watermark}
+    assumed = tuple(name for name in assumed if given.get(name) is None)
     for line in simulation_lines(report, config, pacing, source.workload.name, ranks, assumed, width):
         click.echo(line)
     return 0
@@ -197,7 +199,7 @@ def cache_of(asked: Asked, sized: SizedCache | None) -> tuple[CacheConfig, int]:
 
 def _rules(asked: Asked, sized: SizedCache | None) -> CacheConfig:
     """Whose rules, in which blocks."""
-    from servemark.predict.cache import CacheConfig  # noqa: PLC0415
+    from servemark.predict.cache_config import CacheConfig  # noqa: PLC0415
 
     config = sized.config if sized is not None else CacheConfig()
     if asked.cache is not None:
@@ -225,7 +227,7 @@ def _pool(config: CacheConfig, asked: Asked) -> CacheConfig:
 
 def _tuned(config: CacheConfig, asked: Asked) -> CacheConfig:
     """Routing, slots, states and the store's rules."""
-    from servemark.predict.cache import StateRule  # noqa: PLC0415
+    from servemark.predict.cache_config import StateRule  # noqa: PLC0415
 
     states = config.states
     if asked.state_tokens or asked.states_twice or asked.states_every:

@@ -9,7 +9,7 @@ from servemark.base.printable import one_line
 from servemark.cli.text_table import shortened, table, wrapped
 
 if TYPE_CHECKING:
-    from servemark.predict.cache import CacheConfig
+    from servemark.predict.cache_config import CacheConfig
     from servemark.predict.session_clock import Pacing
     from servemark.predict.simulate import CacheReport, LeastSize
 
@@ -66,7 +66,7 @@ def _cache(config: CacheConfig) -> str:
     if config.workers > 1:
         routing = text(f"predict.simulate.routing.{config.routing}")
         parts.append(text("predict.simulate.workers", None, workers=config.workers, routing=routing))
-    return text("predict.simulate.joint").join(parts)
+    return " · ".join(parts)
 
 
 def _size(tokens: int | None, config: CacheConfig) -> str:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from servemark.base.errors import input_error
-from servemark.predict.cache import CacheConfig, CachePolicy, StateRule
+from servemark.predict.cache_config import CacheConfig, CachePolicy, StateRule
 from servemark.sizing.fit import RoleFit, fit
 from servemark.sizing.fit_target import Wishes, asked_of
 from servemark.sizing.inputs import FitInput, RoleInput

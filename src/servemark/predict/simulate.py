@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from servemark.predict.blocks import BlockMaker
-from servemark.predict.cache import CacheConfig
+from servemark.predict.cache_config import CacheConfig
 from servemark.predict.cache_pool import as_ids
 from servemark.predict.cache_stack import StackDistances, least_capacity
 from servemark.predict.cache_tiers import CacheCounts, Deployment, written_tokens
