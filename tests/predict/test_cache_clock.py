@@ -85,15 +85,15 @@ def rows(tmp_path: Path, prompts: list[list[int]]) -> Workload:
 
 
 def test_the_least_size_is_the_same_by_one_pass_and_by_whole_runs(tmp_path: Path) -> None:
-    """Prompts 1, 2, 1, 2, ... each with a block of its own: 1's distance is 4 (itself, its tail, 2 and 2's tail); a prompt
-    needs the pool for its own two besides. Below 4 blocks nothing is found, from 4 on everything."""
+    """Prompts 1, 2, 1, 2, ... each with a block of its own: a prompt's last block goes
+    before its first, so 1's distance is 3: itself, 2 and 2's tail. Below 3 blocks nothing is found, from 3 on all."""
     workload = rows(tmp_path, [[1], [2]] * 8)
     config = CacheConfig(block_tokens=512)
     one = simulate(Source(workload), config, Pacing(1)).least
-    assert one is not None and (one.tokens, one.method) == (4 * 512, "stack-distances")
+    assert one is not None and (one.tokens, one.method) == (3 * 512, "stack-distances")
     assert one.share == one.share_unbounded == pytest.approx(14 / 32)
     runs = simulate(Source(workload), CacheConfig(block_tokens=512, gpu_tokens=0, dram_tokens=512), Pacing(1), find="dram")
-    assert runs.least is not None and (runs.least.tokens, runs.least.method) == (4 * 512, "bisection")
+    assert runs.least is not None and (runs.least.tokens, runs.least.method) == (3 * 512, "bisection")
     assert runs.hit_share == 0
 
 
