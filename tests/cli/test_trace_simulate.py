@@ -20,7 +20,10 @@ def trace(tmp_path: Path) -> Path:
     path = tmp_path / "rows.jsonl"
     path.write_text(
         "".join(
-            json.dumps({"timestamp": 1000 * n, "input_length": 1024, "output_length": 4, "hash_ids": [n % 2, 10 + n]}) + "\n"
+            json.dumps(
+                {"timestamp": 1000 * n, "input_length": 1024, "output_length": 4, "hash_ids": [n % 2, 10 + n]}
+            )
+            + "\n"
             for n in range(8)
         )
     )
@@ -42,7 +45,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_text_says_what_was_simulated(run: Run, tmp_path: Path) -> None:
-    """Six of eight first blocks are found: 6 x 512 of 8 x 1024 tokens; three blocks are enough (a prompt's tail goes first)."""
+    """Six of eight first blocks are found: 6 x 512 of 8 x 1024 tokens; three blocks are enough."""
     code, out = run(trace(tmp_path), "--block", 512)
     assert code == 0
     assert "blocks of 512 tokens" in out and "37.5%" in out and "without end" in out
@@ -92,6 +95,7 @@ def test_sizes_come_from_a_recipe(run: Run, tmp_path: Path) -> None:
         (("--gpu-tokens", 1, "--gpu-blocks", 1), "both say"),
         (("--cache", "mooncake"), "no size"),
         (("--cache", "llamacpp", "--store", 1, "--token-bytes", 1), "no shared store"),
+        (("--cache", "llamacpp", "--find", "gpu"), "slots"),
         (("--tpot", "nan"), "finite"),
         (("--watermark", 2), "watermark"),
     ],

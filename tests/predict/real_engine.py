@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import socket
 import subprocess
 import threading
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from servemark.predict.blocks import BlockMaker
 from servemark.predict.types import CacheRequest
-from servemark.traces.types import Session, Workload
+from servemark.traces.open import TraceOptions, open_workload
+from servemark.traces.types import Workload
 
 LOWEST = 200
 """Token ids below may be special."""
@@ -46,10 +48,14 @@ class Asked:
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], url: str, log: Path, budget_s: float, env: dict[str, str] | None = None) -> Iterator[str]:
+def running(
+    command: Sequence[str], url: str, log: Path, budget_s: float, env: dict[str, str] | None = None
+) -> Iterator[str]:
     """The base URL of an engine that is healthy; it is ended afterwards."""
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True
+        )
         try:
             deadline = time.monotonic() + budget_s
             while True:
@@ -73,8 +79,14 @@ def prompt_of(request: CacheRequest) -> list[int]:
     return [LOWEST + number % IDS for number in request.blocks]
 
 
-def ask_all(url: str, workload: Workload, lanes: int, model: str = "default") -> Asked:
-    """Every session's turns in order, `lanes` sessions at a time, without think times."""
+def ask_all(
+    url: str, workload: Workload, lanes: int, model: str = "default", *, reset: bool = False
+) -> Asked:
+    """Every session's turns in order, `lanes` sessions at a time, without think times. `reset`: vLLM forgets first."""
+    if reset:
+        urllib.request.urlopen(
+            urllib.request.Request(f"{url}/reset_prefix_cache", b"", method="POST"), timeout=30
+        ).close()
     found, maker = Asked(), BlockMaker(1)
     left = list(reversed([(s, list(maker.streams(s)[""])) for s in workload.sessions]))
     errors: list[BaseException] = []
@@ -88,7 +100,7 @@ def ask_all(url: str, workload: Workload, lanes: int, model: str = "default") ->
             try:
                 for request in requests:
                     _ask(url, request, found, model)
-            except BaseException as error:  # noqa: BLE001 - the test's own thread raises it
+            except BaseException as error:
                 errors.append(error)
                 return
 
@@ -120,18 +132,59 @@ def _ask(url: str, request: CacheRequest, found: Asked, model: str) -> None:
 
 def shared_documents(path: Path, seed: int = 3) -> None:
     """A Mooncake trace of 24 questions about five documents of two to four blocks, in a random order."""
-    import random  # noqa: PLC0415
-
     rng = random.Random(seed)
     rows = []
     for number in range(24):
         document = rng.randrange(5)
         ids = [0, *(100 * (document + 1) + k for k in range(rng.randint(2, 4))), 1000 + number]
-        tokens = 512 * len(ids) - rng.randint(0, 400)
-        rows.append({"timestamp": number * 1000, "input_length": tokens, "output_length": 60, "hash_ids": ids})
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        rows.append((512 * len(ids) - rng.randint(0, 400), ids))
+    _write(path, rows)
 
 
-def all_sessions(workload: Workload) -> list[Session]:
-    """In order."""
-    return list(workload.sessions)
+def growing_chats(path: Path, seed: int = 5) -> None:
+    """A Mooncake trace of 22 prompts of five chats that take turns at random, each a block longer than its last."""
+    rng = random.Random(seed)
+    chats = [[0, 100 * (n + 1)] for n in range(5)]
+    rows = []
+    for number in range(22):
+        chat = rng.choice(chats)
+        chat.append(1000 + number)
+        rows.append((512 * len(chat), list(chat)))
+    _write(path, rows)
+
+
+def _write(path: Path, rows: list[tuple[int, list[int]]]) -> None:
+    lines = [
+        {"timestamp": 1000 * n, "input_length": tokens, "output_length": 40, "hash_ids": ids}
+        for n, (tokens, ids) in enumerate(rows)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+AGENTS = """kind: agentic
+name: agents
+seed: 20260830
+sessions: 5
+turns: [3, 4]
+system_tokens: {system}
+tools_tokens: {system}
+first_user_tokens: [{first}, {first}]
+tool_result_tokens: {{median: {result}, sigma: 0.6, min: 6, max: 300}}
+output_tokens: {{median: 3, sigma: 0.4, min: 2, max: 5}}
+think_s: {{median: 2.0, sigma: 1.0, cap: 20}}
+think_scale: 0.0
+"""
+
+
+def traces(folder: Path, scale: float) -> dict[str, Workload]:
+    """Agents, documents and chats; a document's block is 512 x scale tokens."""
+    shared_documents(folder / "documents.jsonl")
+    growing_chats(folder / "chats.jsonl")
+    parts = {"system": round(900 * scale), "first": round(500 * scale), "result": round(600 * scale)}
+    (folder / "agents.yaml").write_text(AGENTS.format(**parts))
+    scaled = TraceOptions(scale_lengths=scale)
+    return {
+        "agents": open_workload(folder / "agents.yaml"),
+        "documents": open_workload(folder / "documents.jsonl", scaled),
+        "chats": open_workload(folder / "chats.jsonl", scaled),
+    }

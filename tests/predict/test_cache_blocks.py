@@ -60,14 +60,19 @@ def test_the_ceiling_is_that_of_the_traces_room(tmp_path: Path, size: int) -> No
     rng = random.Random(5)
     rows = []
     for fresh in range(40):
-        ids = [1 + rng.randrange(2), 10 + rng.randrange(3), 100 + rng.randrange(3), 1000 + fresh][: rng.randint(1, 4)]
+        ids = [1 + rng.randrange(2), 10 + rng.randrange(3), 100 + rng.randrange(3), 1000 + fresh][
+            : rng.randint(1, 4)
+        ]
         rows.append((512 * len(ids) - rng.choice([0, 0, 100]), ids))
     requests = list(requests_of(open_workload(mooncake(tmp_path, rows)), size))
     want = []
     for n, (tokens, ids) in enumerate(rows):
         best = 0
         for before_tokens, before in rows[:n]:
-            same = next((i for i, (a, b) in enumerate(zip(ids, before, strict=False)) if a != b), min(len(ids), len(before)))
+            same = next(
+                (i for i, (a, b) in enumerate(zip(ids, before, strict=False)) if a != b),
+                min(len(ids), len(before)),
+            )
             best = max(best, min(same * 512, tokens, before_tokens))
         want.append(best // size)
     assert seen_before(requests) == want
@@ -76,8 +81,8 @@ def test_the_ceiling_is_that_of_the_traces_room(tmp_path: Path, size: int) -> No
 
 def test_made_agents_have_the_ceiling_of_trace_show(tmp_path: Path) -> None:
     """Session trees with sub-agents and compactions: at the trace's block and above, `trace_stats` says the same."""
-    from servemark.traces.agentic_tree import TreeRecipe  # noqa: PLC0415
-    from servemark.traces.write import write_made  # noqa: PLC0415
+    from servemark.traces.agentic_tree import TreeRecipe
+    from servemark.traces.write import write_made
 
     path = tmp_path / "agents.jsonl"
     write_made(TreeRecipe(3, 1, 0.1), path, "weka")
@@ -168,4 +173,7 @@ def test_segments_are_runs() -> None:
     turns = (Turn((Message("user", (a, b)),), 1), Turn((Message("user", (a, c)),), 1))
     found = list(requests_of(Workload("x", "x", [Session("s", turns)]), 2))
     assert [len(r.blocks) for r in found] == [4, 4]
-    assert seen_before(found) == [0, 1]  # tokens 0-1 are of a; the second block has one of a and one of b or c
+    assert seen_before(found) == [
+        0,
+        1,
+    ]  # tokens 0-1 are of a; the second block has one of a and one of b or c

@@ -21,7 +21,9 @@ def turn(name: str, tokens: int, output: int = 0, think_s: float = 0.0) -> Turn:
     return Turn((Message("user", (Segment(name, tokens),)),), output, think_s)
 
 
-def begun(workload: Workload, pacing: Pacing, config: CacheConfig | None = None) -> list[tuple[str, str, float]]:
+def begun(
+    workload: Workload, pacing: Pacing, config: CacheConfig | None = None
+) -> list[tuple[str, str, float]]:
     """(tree, stream, moment) of every request."""
     config = config or CacheConfig(block_tokens=1)
     clock = SessionClock(workload, build(config), BlockMaker(config.block_tokens), pacing)
@@ -41,6 +43,13 @@ def test_turns_sub_agents_and_joins() -> None:
     ]  # fmt: skip
 
 
+def test_a_join_that_cannot_be_is_waited_for_by_nobody() -> None:
+    """A sub-agent that would start after a turn that is not there: the main stream goes on."""
+    lost = SubAgent("c", (turn("c", 1),), 7, 0.0, 1)
+    workload = Workload("w", "w", [Session("s", (turn("a", 1), turn("b", 1)), (lost,), 0.0)])
+    assert [stream for _, stream, _ in begun(workload, Pacing(None, 1.0, 0.0))] == ["", ""]
+
+
 def test_lanes_play_one_session_after_another() -> None:
     """Two lanes, three sessions of 1, 3 and 1 s: the third takes the first one's lane."""
     sessions = [Session(name, (turn(name, tokens),)) for name, tokens in (("a", 1), ("b", 3), ("c", 1))]
@@ -52,7 +61,10 @@ def test_requests_wait_for_room() -> None:
     """A pool of 5 tokens: the second prompt of 3 waits for the end of the first, at 3 s."""
     sessions = [Session(name, (turn(name, 3),), start_s=0.0) for name in ("a", "b")]
     config = CacheConfig(block_tokens=1, gpu_tokens=5)
-    assert begun(Workload("w", "w", sessions), Pacing(None, 1.0, 0.0), config) == [("a", "", 0.0), ("b", "", 3.0)]
+    assert begun(Workload("w", "w", sessions), Pacing(None, 1.0, 0.0), config) == [
+        ("a", "", 0.0),
+        ("b", "", 3.0),
+    ]
     report = simulate(Source(Workload("w", "w", sessions)), config, Pacing(None, 1.0, 0.0))
     assert (report.waited_requests, report.waited_s) == (1, 3.0)
 
@@ -76,8 +88,8 @@ def rows(tmp_path: Path, prompts: list[list[int]]) -> Workload:
     """A Mooncake trace of whole blocks, a second apart, with a block of its own at each prompt's end."""
     path = tmp_path / "rows.jsonl"
     lines = []
-    for n, ids in enumerate(prompts):
-        ids = [*ids, 1000 + n]
+    for n, shared in enumerate(prompts):
+        ids = [*shared, 1000 + n]
         row = {"timestamp": 1000 * n, "input_length": 512 * len(ids), "output_length": 1, "hash_ids": ids}
         lines.append(json.dumps(row) + "\n")
     path.write_text("".join(lines))
@@ -92,7 +104,9 @@ def test_the_least_size_is_the_same_by_one_pass_and_by_whole_runs(tmp_path: Path
     one = simulate(Source(workload), config, Pacing(1)).least
     assert one is not None and (one.tokens, one.method) == (3 * 512, "stack-distances")
     assert one.share == one.share_unbounded == pytest.approx(14 / 32)
-    runs = simulate(Source(workload), CacheConfig(block_tokens=512, gpu_tokens=0, dram_tokens=512), Pacing(1), find="dram")
+    runs = simulate(
+        Source(workload), CacheConfig(block_tokens=512, gpu_tokens=0, dram_tokens=512), Pacing(1), find="dram"
+    )
     assert runs.least is not None and (runs.least.tokens, runs.least.method) == (3 * 512, "bisection")
     assert runs.hit_share == 0
 

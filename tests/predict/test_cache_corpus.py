@@ -55,7 +55,9 @@ def test_lru_of_the_trace_s_own_blocks(name: str) -> None:
             stack.use(as_ids(numbers), len(numbers))
     ideal, by_size = SURVEY[name]
     assert stack.hits(None) / blocks == pytest.approx(ideal, abs=0.0005)
-    assert abs(stack.hits(None) / blocks - PAPER[name]) < 0.04  # counted in another way, which the paper does not say
+    assert (
+        abs(stack.hits(None) / blocks - PAPER[name]) < 0.04
+    )  # counted in another way, which the paper does not say
     for share, want in by_size.items():
         found = stack.hits(round(share * stack.distinct)) / blocks
         assert found == pytest.approx(want, abs=0.005), share
@@ -73,4 +75,6 @@ def test_a_pool_without_end_finds_the_ceiling_of_trace_show(name: str) -> None:
         cache.end(request, float(number))
         short += request.input_tokens % 512 == 0
     counts = cache.counts
-    assert counts.gpu_tokens / counts.prompt_tokens == pytest.approx(ceiling, abs=(short + 1) * 512 / counts.prompt_tokens)
+    assert counts.gpu_tokens / counts.prompt_tokens == pytest.approx(
+        ceiling, abs=(short + 1) * 512 / counts.prompt_tokens
+    )

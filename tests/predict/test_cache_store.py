@@ -33,7 +33,9 @@ def play(cache: Deployment, request: CacheRequest, now_s: float = 0.0) -> CacheH
 def store(**more: float) -> Deployment:
     """No GPU pool; a store of 20 blocks, which evicts above 16 of them (0.8) a quarter of its objects."""
     return build(
-        CacheConfig(block_tokens=1, gpu_tokens=0, store_tokens=20, high_watermark=0.8, evict_ratio=0.25, **more)  # type: ignore[arg-type]
+        CacheConfig(
+            block_tokens=1, gpu_tokens=0, store_tokens=20, high_watermark=0.8, evict_ratio=0.25, **more
+        )  # type: ignore[arg-type]
     )
 
 
@@ -46,7 +48,9 @@ def test_the_store_evicts_a_share_above_its_watermark() -> None:
     assert cache.counts.evicted_store_tokens == 0
     play(cache, chain.request("x"), 3.0)
     assert cache.counts.evicted_store_tokens == 6
-    assert cache.begin(chain.request("ABCDEFGHX"), 4.0).store_tokens == 0  # A to F are gone: no prefix is left
+    assert (
+        cache.begin(chain.request("ABCDEFGHX"), 4.0).store_tokens == 0
+    )  # A to F are gone: no prefix is left
     assert cache.begin(chain.request("abcdefghX"), 5.0).store_tokens == 8
 
 
@@ -57,7 +61,9 @@ def test_a_lease_keeps_what_was_looked_up() -> None:
     assert play(cache, chain.request("ABCDEFGH"), 2.0).store_tokens == 7
     play(cache, chain.request("abcdefghi"), 3.0)
     assert cache.counts.evicted_store_tokens == 6
-    assert play(cache, chain.request("ABCDEFGHX"), 4.0).store_tokens == 7  # H was never looked up, and went with the rest
+    assert (
+        play(cache, chain.request("ABCDEFGHX"), 4.0).store_tokens == 7
+    )  # H was never looked up, and went with the rest
 
 
 def test_a_write_without_room_is_lost() -> None:
@@ -95,7 +101,9 @@ def test_workers_share_the_store_alone() -> None:
 def test_a_state_comes_from_the_store() -> None:
     """A hybrid model whose GPU holds one prompt with its state (4 + 2 of 6): the store has the other's. The state's two
     tokens are loaded with the four of the prefix; without it nothing could be."""
-    config = CacheConfig(block_tokens=1, gpu_tokens=6, store_tokens=None, states=StateRule(2), token_bytes=1.0)
+    config = CacheConfig(
+        block_tokens=1, gpu_tokens=6, store_tokens=None, states=StateRule(2), token_bytes=1.0
+    )
     cache, chain = build(config), Chain()
     play(cache, chain.request("ABCD"))
     play(cache, chain.request("EFGH"))
@@ -105,7 +113,9 @@ def test_a_state_comes_from_the_store() -> None:
 
 def slots(count: int, cache_tokens: int | None = 0, **more: bool) -> Deployment:
     """llama.cpp's server."""
-    return build(CacheConfig(policy="llamacpp", block_tokens=1, slots=count, dram_tokens=cache_tokens, **more))  # type: ignore[arg-type]
+    return build(
+        CacheConfig(policy="llamacpp", block_tokens=1, slots=count, dram_tokens=cache_tokens, **more)
+    )  # type: ignore[arg-type]
 
 
 def test_a_slot_is_chosen_by_similarity_then_by_age() -> None:

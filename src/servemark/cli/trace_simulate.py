@@ -191,6 +191,8 @@ def cache_of(asked: Asked, sized: SizedCache | None) -> tuple[CacheConfig, int]:
         config = replace(
             config, store_tokens=_tokens(asked.store * store_ranks, config.token_bytes, "--store")
         )
+    if config.policy == "llamacpp" and asked.find == "gpu":
+        raise input_error("predict.simulate.find_slots")
     with_store = config.store_tokens != 0 or asked.find == "store"
     if asked.cache == "mooncake" and not with_store:
         raise input_error("predict.simulate.mooncake_size")

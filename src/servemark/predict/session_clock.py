@@ -131,9 +131,6 @@ class SessionClock:
     def _start(self, stream: _Stream, due_s: float) -> None:
         stream.tree.open += 1
         stream.ready_s = due_s
-        for child in stream.children:
-            if child.joins_turn is not None:
-                stream.pending[child.joins_turn] = stream.pending.get(child.joins_turn, 0) + 1
         self._start_children(stream, -1, due_s)
         self._go_on(stream, due_s)
 
@@ -141,8 +138,9 @@ class SessionClock:
         for child in stream.children:
             if child.after_turn == after:
                 made = _Stream(stream.tree, child.id, child.turns, child.children, stream, child.joins_turn)
-                if child.joins_turn is not None:
+                if child.joins_turn is not None:  # one that never starts is waited for by nobody
                     stream.gating += 1
+                    stream.pending[child.joins_turn] = stream.pending.get(child.joins_turn, 0) + 1
                 self._start(made, at_s + child.delay_s)
 
     def _go_on(self, stream: _Stream, now: float) -> None:
