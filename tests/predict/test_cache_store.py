@@ -30,12 +30,17 @@ def play(cache: Deployment, request: CacheRequest, now_s: float = 0.0) -> CacheH
     return hit
 
 
-def store(**more: float) -> Deployment:
+def store(lease_s: float) -> Deployment:
     """No GPU pool; a store of 20 blocks, which evicts above 16 of them (0.8) a quarter of its objects."""
     return build(
         CacheConfig(
-            block_tokens=1, gpu_tokens=0, store_tokens=20, high_watermark=0.8, evict_ratio=0.25, **more
-        )  # type: ignore[arg-type]
+            block_tokens=1,
+            gpu_tokens=0,
+            store_tokens=20,
+            high_watermark=0.8,
+            evict_ratio=0.25,
+            lease_s=lease_s,
+        )
     )
 
 
@@ -111,11 +116,9 @@ def test_a_state_comes_from_the_store() -> None:
     assert (hit.gpu_tokens, hit.store_tokens, hit.bytes_loaded) == (0, 4, 6)
 
 
-def slots(count: int, cache_tokens: int | None = 0, **more: bool) -> Deployment:
+def slots(count: int, cache_tokens: int | None = 0) -> Deployment:
     """llama.cpp's server."""
-    return build(
-        CacheConfig(policy="llamacpp", block_tokens=1, slots=count, dram_tokens=cache_tokens, **more)
-    )  # type: ignore[arg-type]
+    return build(CacheConfig(policy="llamacpp", block_tokens=1, slots=count, dram_tokens=cache_tokens))
 
 
 def test_a_slot_is_chosen_by_similarity_then_by_age() -> None:
