@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from servemark.base.errors import ServemarkError
 from servemark.predict.cache import CacheConfig, StateRule, build
-from servemark.predict.cache_pool import as_ids
+from servemark.predict.cache_pool import LruPool, as_ids, most_numbers
 from servemark.predict.cache_stack import StackDistances, least_capacity
 from servemark.predict.types import CacheRequest
 
@@ -166,6 +167,27 @@ def test_states_by_hand() -> None:
         assert got == want
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_states_of_a_pool_without_end(seed: int, twice: bool) -> None:
+    """The hit is the longest kept end that begins the prompt: ends of earlier prompts, and with boundaries seen twice what
+    each prompt shared with all before it."""
+    rng = random.Random(seed)
+    cache, prompts = build(CacheConfig(block_tokens=1, states=StateRule(1, seen_twice=twice))), Prompts()
+    kept: set[str] = set()
+    seen: set[str] = set()
+    for _ in range(40):
+        words = "".join(rng.choice("AB") for _ in range(rng.randint(1, 6)))
+        request = prompts.request(words)
+        hit = cache.begin(request, 0.0).cached_tokens
+        cache.end(request, 0.0)
+        assert hit == max((n for n in range(1, len(words)) if words[:n] in kept), default=0)
+        kept.add(words)
+        if twice:
+            kept.add(words[: max((n for n in range(1, len(words)) if words[:n] in seen), default=0)])
+        seen |= {words[:n] for n in range(1, len(words) + 1)}
+
+
 def test_a_state_takes_its_room() -> None:
     """8 tokens' room, a state costs 3: AB and its state are 5; CD and its own push the first state out (and the blocks
     behind nothing), so ABE finds no state."""
@@ -227,3 +249,13 @@ def test_routing(routing: str, want: int) -> None:
         hits += cache.begin(request, 0.0).cached_tokens > 0
         cache.end(request, 0.0)
     assert hits == want
+
+
+def test_more_blocks_than_memory_are_said() -> None:
+    """A pool that can tell 2,000 numbers apart is asked for another; so are stack distances."""
+    for ask in (LruPool(None, most=2000).touch, lambda ids: StackDistances(2000).use(ids, 1)):
+        ask(as_ids([1999]))
+        with pytest.raises(ServemarkError) as error:
+            ask(as_ids([2000]))
+        assert error.value.key == "predict.cache.too_many_blocks"
+    assert 0 < most_numbers(10) <= most_numbers(1) <= 400_000_000

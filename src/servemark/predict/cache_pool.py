@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,11 @@ from servemark.base.errors import input_error
 
 Ids = npt.NDArray[np.int64]
 MAX_NUMBERS = 400_000_000
-"""Distinct blocks of a trace: 17 bytes each are held, so this many are 7 GB."""
+"""Distinct blocks of a trace, however large the memory is."""
+_BYTES = 40
+"""Of one distinct block in one pool, its arrays' growth included."""
+_PART = 0.6
+"""Of the memory that is free when a simulation begins."""
 _ABSENT = -1
 _PINNED = 0
 
@@ -31,15 +36,31 @@ def as_ids(blocks: Sequence[int]) -> Ids:
         return np.asarray(blocks, dtype=np.int64)
 
 
+def most_numbers(pools: int) -> int:
+    """Distinct blocks that so many pools can tell apart in this machine's free memory, at most MAX_NUMBERS."""
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                free = int(line.split()[1]) * 1024
+                return min(MAX_NUMBERS, int(free * _PART) // (_BYTES * max(1, pools)))
+    except (OSError, ValueError, IndexError):
+        pass
+    return MAX_NUMBERS // max(1, pools)
+
+
 class LruPool:
-    """Blocks of one tier. `capacity` in blocks, None: without end. `state_blocks` None: numbers are blocks all.
+    """Blocks of one tier. `capacity` in blocks, None: without end. `state_blocks` None: numbers are blocks all. `most`:
+    the largest number, beyond which it is said that there are too many.
 
     `_stamp[number]` is the batch in which the block waits to be given away, _PINNED while a request uses it, _ABSENT
     when it is not here. A batch lists entries in the order of their giving away; one whose stamp has changed since is
     passed over. A negative entry is so many blocks that nobody will ask for (a reply's).
     """
 
-    def __init__(self, capacity: int | None, state_blocks: int | None = None) -> None:
+    def __init__(
+        self, capacity: int | None, state_blocks: int | None = None, *, most: int = MAX_NUMBERS
+    ) -> None:
+        self._most = most
         self.capacity = capacity
         self.free = capacity if capacity is not None else 1 << 62
         self.used = 0
@@ -55,13 +76,13 @@ class LruPool:
         self._batch = 0
 
     def grow(self, number: int) -> None:
-        """Make room for numbers below `number`. Raises ServemarkError (exit code 2) beyond MAX_NUMBERS."""
+        """Make room for numbers below `number`. Raises ServemarkError (exit code 2) beyond `most`."""
         have = len(self._stamp)
         if number <= have:
             return
-        if number > MAX_NUMBERS:
-            raise input_error("predict.cache.too_many_blocks", limit=f"{MAX_NUMBERS:,}")
-        size = min(MAX_NUMBERS, max(number, have + have // 2))
+        if number > self._most:
+            raise input_error("predict.cache.too_many_blocks", limit=f"{self._most:,}")
+        size = max(number, min(self._most, have + have // 2))
         self._stamp = np.concatenate([self._stamp, np.full(size - have, _ABSENT, np.int64)])
         self._pins = np.concatenate([self._pins, np.zeros(size - have, np.int32)])
 

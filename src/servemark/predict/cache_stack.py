@@ -18,9 +18,10 @@ from servemark.predict.cache_pool import MAX_NUMBERS, Ids
 
 
 class StackDistances:
-    """Fed with whole prompts, one after another; nothing is pinned in this model."""
+    """Fed with whole prompts, one after another; nothing is pinned in this model. `most`: the largest number."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_NUMBERS) -> None:
+        self._most = most
         self._last = np.full(1024, -1, np.int64)
         self._counts = array("q", [0])
         self._sums = array("q", [0])
@@ -69,8 +70,8 @@ class StackDistances:
 
     def _grow(self, number: int) -> None:
         have = len(self._last)
-        if number > MAX_NUMBERS:
-            raise input_error("predict.cache.too_many_blocks", limit=f"{MAX_NUMBERS:,}")
+        if number > self._most:
+            raise input_error("predict.cache.too_many_blocks", limit=f"{self._most:,}")
         if number > have:
             size = max(number, have + have // 2)
             self._last = np.concatenate([self._last, np.full(size - have, -1, np.int64)])

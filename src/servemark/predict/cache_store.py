@@ -13,7 +13,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from servemark.predict.cache_pool import Ids, LruPool
+from servemark.predict.cache_pool import MAX_NUMBERS, Ids, LruPool
 
 
 class SharedStore:
@@ -27,13 +27,14 @@ class SharedStore:
         high_watermark: float = 0.95,
         evict_ratio: float = 0.10,
         lease_s: float = 60.0,
+        most: int = MAX_NUMBERS,
     ) -> None:
         self.capacity = capacity
         self.used = 0
         self.evicted = 0
         self.rejected = 0
         """Blocks whose write found no room."""
-        self._pool = LruPool(None, state_blocks)
+        self._pool = LruPool(None, state_blocks, most=most)
         self._watermark = high_watermark
         self._ratio = evict_ratio
         self._lease = lease_s

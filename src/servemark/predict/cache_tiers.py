@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from servemark.base.errors import input_error
 from servemark.predict.cache_config import CacheConfig, StateRule
-from servemark.predict.cache_pool import Ids, LruPool, as_ids
+from servemark.predict.cache_pool import Ids, LruPool, as_ids, most_numbers
 from servemark.predict.cache_radix import RadixPool
 from servemark.predict.cache_slots import SlotCache
 from servemark.predict.cache_store import SharedStore
@@ -65,7 +65,9 @@ class _Held:
 class _BlockWorker:
     """GPU pool and DRAM of one worker (vLLM's and SGLang's rules)."""
 
-    def __init__(self, config: CacheConfig, store: SharedStore | None, counts: CacheCounts) -> None:
+    def __init__(
+        self, config: CacheConfig, store: SharedStore | None, counts: CacheCounts, most: int
+    ) -> None:
         self._config = config
         self._states = config.states
         self._store = store
@@ -78,8 +80,10 @@ class _BlockWorker:
             if config.policy == "sglang":
                 self.radix = RadixPool(gpu)
             else:
-                self.lru = LruPool(gpu, weight)
-        self.dram = LruPool(config.blocks(config.dram_tokens), weight) if config.dram_tokens != 0 else None
+                self.lru = LruPool(gpu, weight, most=most)
+        self.dram: LruPool | None = None
+        if config.dram_tokens != 0:
+            self.dram = LruPool(config.blocks(config.dram_tokens), weight, most=most)
 
     def _blocks(self, request: CacheRequest) -> tuple[Ids, int, int]:
         """(full blocks of the prompt, blocks that may hit, nameless blocks up to the reply's end)."""
@@ -186,17 +190,25 @@ class _BlockWorker:
             self._counts.written_store_tokens += self._store.put(held.entries, now_s) * size
 
 
+def pools_of(config: CacheConfig) -> int:
+    """Arrays over all distinct blocks that a simulation holds: of each worker the pool, the host cache and the stack
+    distances, and the store's."""
+    each = 2 + (config.dram_tokens != 0)
+    return config.workers * each + (config.store_tokens != 0)
+
+
 class Deployment:
     """A cache of all workers and tiers; see PrefixCache. `counts` grow as it is used."""
 
     def __init__(self, config: CacheConfig) -> None:
         self.config = config
         self._counts = CacheCounts()
+        most = most_numbers(pools_of(config))
         self._store: SharedStore | None = None
         if config.store_tokens != 0:
             self._store = SharedStore(
                 config.blocks(config.store_tokens), config.state_blocks, high_watermark=config.high_watermark,
-                evict_ratio=config.evict_ratio, lease_s=config.lease_s,
+                evict_ratio=config.evict_ratio, lease_s=config.lease_s, most=most,
             )  # fmt: skip
         self._slots: list[SlotCache] = []
         self._workers: list[_BlockWorker] = []
@@ -204,7 +216,7 @@ class Deployment:
             if config.policy == "llamacpp":
                 self._slots.append(_slots(config))
             else:
-                self._workers.append(_BlockWorker(config, self._store, self._counts))
+                self._workers.append(_BlockWorker(config, self._store, self._counts, most))
         self._random = random.Random(config.seed)  # noqa: S311 - a seeded simulation
         self._home: dict[str, int] = {}
         self._next = 0

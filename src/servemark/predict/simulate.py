@@ -12,9 +12,9 @@ import numpy as np
 
 from servemark.predict.blocks import BlockMaker
 from servemark.predict.cache_config import CacheConfig
-from servemark.predict.cache_pool import as_ids
+from servemark.predict.cache_pool import as_ids, most_numbers
 from servemark.predict.cache_stack import StackDistances, least_capacity
-from servemark.predict.cache_tiers import CacheCounts, Deployment, written_tokens
+from servemark.predict.cache_tiers import CacheCounts, Deployment, pools_of, written_tokens
 from servemark.predict.session_clock import Begun, Pacing, SessionClock
 from servemark.traces.template import TemplateTokens
 from servemark.traces.types import CacheBust, Workload
@@ -152,7 +152,8 @@ def simulate(
     """Play a workload against a cache. `find`: the tier whose least size is sought, with whole runs where one pass cannot
     tell. Raises ServemarkError (exit code 2) for a trace that cannot be simulated so.
     """
-    stacks = [StackDistances() for _ in range(config.workers)] if config.states is None else []
+    most = most_numbers(pools_of(config))
+    stacks = [StackDistances(most) for _ in range(config.workers)] if config.states is None else []
     report = _run(source, config, pacing, stacks)
     one_pass = bool(stacks) and _only_gpu(config)
     if one_pass:
