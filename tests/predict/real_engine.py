@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
+import signal
 import socket
 import subprocess
 import threading
@@ -67,11 +69,11 @@ def running(
             yield url
         finally:
             process.terminate()
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            with contextlib.suppress(ProcessLookupError):  # its own group: an engine's workers may outlive it
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def prompt_of(request: CacheRequest) -> list[int]:
