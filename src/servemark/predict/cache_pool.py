@@ -157,7 +157,7 @@ class LruPool:
             self._queue.append((self._batch, np.ascontiguousarray(entries)))
             self._queued += len(entries)
             self._valid += self._room_of(idle) + kept_anonymous
-        if self._queued > 4096 and self._queued > 2 * self._valid + 64 * len(self._queue):
+        if self._queued > 4096 and self._queued > 4 * self._valid + 64 * len(self._queue):
             self._compact()
         if self.free < 0 and self._valid:
             self._evict(-self.free)
