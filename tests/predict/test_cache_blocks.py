@@ -53,6 +53,15 @@ def test_blocks_by_hand(tmp_path: Path) -> None:
     assert longer[:4] == first[:4] and longer[4] != first[4]
 
 
+def test_distinct_tokens_are_those_of_trace_show(tmp_path: Path) -> None:
+    """Tails and partial blocks count with their own tokens."""
+    path = mooncake(tmp_path, [(1100, [1, 2, 3]), (1024, [1, 9]), (1100, [1, 2, 3])])
+    workload, maker = open_workload(path), BlockMaker(256)
+    for session in workload.sessions:
+        list(maker.streams(session)[""])
+    assert maker.distinct_tokens == trace_stats(workload).distinct_tokens == 1100 + 512
+
+
 @pytest.mark.parametrize("size", [100, 512, 700, 1024, 2048])
 def test_the_ceiling_is_that_of_the_traces_room(tmp_path: Path, size: int) -> None:
     """Random rows, in blocks smaller, equal and larger than the trace's: shared tokens, cut in whole blocks, are the

@@ -180,6 +180,7 @@ def test_a_shared_buffer_empties_idle_slots() -> None:
     ("more", "key"),
     [
         ({"block_tokens": 0}, "predict.cache.bad_number"),
+        ({"block_tokens": 16, "gpu_tokens": 10}, "predict.cache.bad_number"),
         ({"high_watermark": 0.0}, "predict.cache.bad_share"),
         ({"policy": "sglang", "states": StateRule(1)}, "predict.cache.states_policy"),
         ({"policy": "llamacpp", "store_tokens": 1}, "predict.cache.no_store"),

@@ -33,7 +33,8 @@ class _Tree:
 
 
 class BlockMaker:
-    """Makes the requests of sessions, in any order and interleaved. Numbers are dense from 0; `numbers` were given.
+    """Makes the requests of sessions, in any order and interleaved. Numbers are dense from 0; `numbers` were given, for
+    `distinct_tokens` that no earlier prompt began with.
 
     `template`: tokens that the engine's chat template adds (none: the trace's own tokens alone). `cache_bust`: scope of
     the marker that makes prompts differ; it is of the session tree or of every request.
@@ -46,6 +47,7 @@ class BlockMaker:
             raise input_error("predict.cache.bad_number", name="block_tokens", value=block_tokens, least=1)
         self.block_tokens = block_tokens
         self.numbers = 0
+        self.distinct_tokens = 0
         self._template = template
         self._bust = cache_bust
         self._trees: dict[object, _Tree] = {}
@@ -255,6 +257,7 @@ class _Path:
         child = tree.children.get(key)
         if child is None:
             tree.nodes += 1
+            maker.distinct_tokens += tokens
             child = tree.children[key] = tree.nodes
         self._runs.append(run)
         self._nodes.append(child)
@@ -270,6 +273,7 @@ class _Path:
         self._cuts.extend(range(maker.numbers, maker.numbers + new))
         maker.numbers += new
         tree.nodes += 1
+        maker.distinct_tokens += tokens
         self._runs.append((-1 << 62, tokens))
         self._nodes.append(tree.nodes)
         self._ends.append(start + tokens)

@@ -68,6 +68,11 @@ class CacheConfig:
         ):
             if value < least:
                 raise input_error("predict.cache.bad_number", name=name, value=value, least=least)
+        if self.gpu_tokens and self.gpu_tokens < self.block_tokens:
+            least = self.block_tokens
+            raise input_error(
+                "predict.cache.bad_number", name="gpu_tokens", value=self.gpu_tokens, least=least
+            )
         for part, of in ((self.high_watermark, "high_watermark"), (self.evict_ratio, "evict_ratio")):
             if not 0 < part <= 1:
                 raise input_error("predict.cache.bad_share", name=of, value=part)

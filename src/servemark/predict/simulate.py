@@ -62,7 +62,8 @@ class SizedShare:
 @dataclass(frozen=True, slots=True)
 class CacheReport:
     """One simulation. Shares are of all prompt tokens, 0..1. `distinct_tokens`: what prompts hold in all, the working set
-    of a cache that drops nothing. `least`: None where nobody asked, or where it cannot be told in one pass."""
+    of a cache that drops nothing. `least`: None where nobody asked, where it cannot be told in one pass, or where there is
+    nothing to find."""
 
     counts: CacheCounts
     span_s: float
@@ -159,7 +160,7 @@ def simulate(
     if one_pass:
         size = config.block_tokens
         report = replace(report, curve=_curve(stacks, report, size))
-        if find in {None, "gpu"}:
+        if find in {None, "gpu"} and report.share_unbounded:
             return replace(report, least=_from_stacks(stacks, report, size, fall))
     if find is None:
         return report
@@ -195,7 +196,7 @@ def _run(source: Source, config: CacheConfig, pacing: Pacing, stacks: list[Stack
         share = sum(s.hits(None) for s in stacks) * config.block_tokens / counts.prompt_tokens
     return CacheReport(
         counts=counts, span_s=clock.end_s, waited_s=waited, waited_requests=waiting, peak_held=peak,
-        distinct_tokens=maker.numbers * config.block_tokens, windows=samples.windows(), curve=(),
+        distinct_tokens=maker.distinct_tokens, windows=samples.windows(), curve=(),
         share_unbounded=share, least=None,
     )  # fmt: skip
 
