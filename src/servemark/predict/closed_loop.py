@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from servemark.base.errors import input_error
@@ -20,13 +21,15 @@ from servemark.predict.sim_result import SimulatedRun, Tally
 from servemark.predict.sim_rules import Deployment, ReplayRules
 from servemark.predict.sim_sessions import SessionPlan, SessionPlans, StreamPlan
 from servemark.predict.sim_trees import LiveStream, LiveTree, Trees
-from servemark.predict.types import PrefixCache, StepTimes
+from servemark.predict.types import CacheRequest, PrefixCache, StepTimes
 from servemark.replay.start_points import draw_start
 from servemark.traces.rng import SplitMix
 from servemark.traces.types import Workload
 
 _INF: Final = math.inf
-MAX_REQUESTS: Final = 20_000_000
+MAX_AT_ONCE: Final = 100_000
+"""Requests in one instant, and 64 a lane: more says that neither engine nor trace take any time."""
+MAX_REQUESTS: Final = 10_000_000
 """Of one simulation: minutes of work; an engine that takes no time would send for ever within a duration."""
 
 
@@ -50,7 +53,7 @@ class _WarmUp:
         self.left = left
 
 
-def simulate(  # noqa: PLR0917 - what is replayed, where, how
+def simulate(
     workload: Workload,
     cache: PrefixCache | None,
     times: StepTimes,
@@ -99,41 +102,37 @@ class _ClosedLoop:
         self._prompts = None if cache is None else Prompts(block_tokens, rules.cache_bust)
         self._engines = Engines(deployment, times, cache)
         self._clock = Clock(rules.idle_caps)
-        self._trees = Trees(self._clock, self._due, self._drained)
+        self._trees = Trees(self._clock, rules.client_s, self._send, self._drained)
         self._tally = Tally(deployment, keep=keep)
         self._lanes = rules.lanes(len(workload.sessions))
         self._live: dict[LiveTree, None] = {}
         self._taken = 0
         self._empty = 0
-        self._sent = 0
+        self._sent = self._at_once = 0
+        self._moved_s = -1.0
         self._start_s = self._now_s = 0.0
         self._capped = self._clock.capped
-        self._client_s = rules.client_s
 
     def run(self) -> SimulatedRun:
         """Warm up, let the lanes run to the end, and tell what came of it."""
         trees = self._first_trees()
-        if trees:
-            self._warm_up([tree for tree in trees if tree is not None])
-        self._start_s = self._clock.idle_since_s = self._now_s
+        self._warm_up([tree for tree in trees if tree is not None])
+        self._start_s = self._clock.idle_since_s = self._tally.start_s = self._now_s
         self._begin_lanes(trees)
         rules = self._rules
         end_s = _INF if rules.duration_s is None else self._start_s + rules.duration_s
+        self._tally.end_s = end_s
         self._until(end_s)
-        if self._now_s >= end_s or rules.duration_s is not None:
-            self._now_s = max(self._now_s, end_s)
+        if rules.duration_s is not None:
             self._stop()
             self._until(_INF if rules.grace_s is None else end_s + rules.grace_s)
-        lost = self._engines.cancel_all(self._now_s)
-        for request in lost:
+        for request in self._engines.cancel_all(self._now_s):
             self._tally.cut_off(request)
-        window_end_s = end_s if rules.duration_s is not None else self._tally.last_end_s
         for tree in self._live:
-            self._tally.lane_live_s += max(0.0, self._now_s - tree.taken_s)
-        self._tally.steady(self._lanes)
-        return self._tally.result(
-            self._engines, self._clock, self._start_s, window_end_s, self._sent, self._taken / max(1, len(self._plans))
-        )
+            self._tally.lane_live_s += self._now_s - tree.taken_s
+        window = (self._start_s, end_s if rules.duration_s is not None else self._tally.last_s)
+        passes = max(1, math.ceil(self._taken / len(self._plans)))
+        return self._tally.result(window, self._engines, self._clock, sent=self._sent, passes=passes)
 
     # -- events
 
@@ -156,8 +155,7 @@ class _ClosedLoop:
             else:
                 if timer_s >= end_s:
                     break
-                if timer_s > self._now_s:
-                    self._now_s = timer_s
+                self._now_s = max(self._now_s, timer_s)
                 self._woken(clock.pop())
         if end_s < _INF:
             self._now_s = max(self._now_s, end_s)
@@ -169,13 +167,6 @@ class _ClosedLoop:
         elif isinstance(what, _LaneStart):
             self._lane(what.lane, what.tree)
 
-    def _due(self, stream: LiveStream, now_s: float) -> None:
-        """A turn is due at once; the client's own time passes all the same."""
-        if self._client_s:
-            self._clock.wait(stream, now_s, stream.tree)
-        else:
-            self._send(stream, now_s)
-
     def _send(self, stream: LiveStream, now_s: float) -> None:
         rules = self._rules
         if self._trees.over:
@@ -186,21 +177,37 @@ class _ClosedLoop:
             self._trees.stop((stream,), now_s)
             return
         self._sent += 1
-        if self._sent > MAX_REQUESTS:
-            raise input_error("predict.replay.too_many", limit=MAX_REQUESTS, at_s=round(now_s - self._start_s, 3))
+        self._check_progress(now_s)
         tree, plan, number = stream.tree, stream.plan, stream.turn
         request = SimRequest(
             stream, tree.key, plan.name, number,
             plan.input_tokens[number], plan.output_tokens[number], plan.known_tokens[number], True,
         )  # fmt: skip
         if self._prompts is not None:
-            request.cache = self._prompts.of(tree.plan.session, tree.key, plan.name, number)
+            request.cache = self._prompt(tree.plan, tree.key, plan.name, number)
         tree.in_flight += 1
         clock = self._clock
         clock.in_flight += 1
-        if clock.in_flight > self._tally.max_in_flight:
-            self._tally.max_in_flight = clock.in_flight
+        self._tally.max_in_flight = max(self._tally.max_in_flight, clock.in_flight)
         self._engines.submit(request, now_s)
+
+    def _prompt(self, plan: SessionPlan, tree: str, stream: str, number: int) -> CacheRequest | None:
+        if self._prompts is None:
+            return None
+        return self._prompts.of(plan.id, partial(self._plans.session, plan), tree, stream, number)
+
+    def _check_progress(self, now_s: float) -> None:
+        """Raises ServemarkError for a replay that would never end, or not soon."""
+        if self._sent > MAX_REQUESTS:
+            passed_s = round(now_s - self._start_s, 3)
+            raise input_error("predict.replay.too_many", limit=MAX_REQUESTS, at_s=passed_s)
+        if now_s > self._moved_s:
+            self._moved_s = now_s
+            self._at_once = 0
+        elif self._rules.duration_s is not None:
+            self._at_once += 1
+            if self._at_once > MAX_AT_ONCE + 64 * self._lanes:
+                raise input_error("predict.replay.no_time_passes", requests=self._at_once)
 
     def _ended(self, request: SimRequest, now_s: float) -> None:
         stream = request.owner
@@ -270,7 +277,7 @@ class _ClosedLoop:
         self._tally.live(-1, now_s)
         self._engines.forget(tree.key)
         if self._prompts is not None:
-            self._prompts.forget(tree.plan.session, tree.key)
+            self._prompts.forget(tree.plan.id, tree.key)
         if self._trees.over:
             return
         # Through a timer, so that a long row of trees that end at once does not call itself ever deeper.
@@ -290,15 +297,13 @@ class _ClosedLoop:
         """With start points each lane's first tree is fixed beforehand."""
         share = self._rules.start_share
         if share is None:
-            if self._rules.pressure_requests:
-                return [None] * self._lanes
             return []
         trees: list[LiveTree | None] = []
         for lane in range(self._lanes):
             tree = self._next_tree(lane)
             if tree is not None and tree.plan.requests:
-                key = ["start", self._rules.start_seed, tree.plan.session.id, lane]
-                tree.start = draw_start(tree.plan.session, share, key)
+                key = ["start", self._rules.start_seed, tree.plan.id, lane]
+                tree.start = draw_start(self._plans.session(tree.plan), share, key)
             trees.append(tree)
         return trees
 
@@ -357,7 +362,7 @@ class _ClosedLoop:
     def _one_token(self, plan: SessionPlan, stream: StreamPlan, turn: int, tree: str, known: int) -> SimRequest:
         request = SimRequest(None, tree, stream.name, turn, stream.input_tokens[turn], 1, known, False)
         if self._prompts is not None:
-            request.cache = self._prompts.of(plan.session, tree, stream.name, turn)
+            request.cache = self._prompt(plan, tree, stream.name, turn)
             if tree.startswith("pressure "):
-                self._prompts.forget(plan.session, tree)
+                self._prompts.forget(plan.id, tree)
         return request

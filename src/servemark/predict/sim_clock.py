@@ -72,11 +72,13 @@ class Clock:
         what.key_s = _INF
         return what
 
-    def clear(self) -> None:
-        """Nobody waits any longer."""
-        for _, _, what in self._heap:
+    def clear(self) -> list[Waiting]:
+        """Nobody waits any longer; those who did, in order."""
+        found = [what for key_s, _, what in sorted(self._heap, key=_place) if key_s == what.key_s]
+        for what in found:
             what.key_s = _INF
         self._heap.clear()
+        return found
 
     def judge(self, tree: IdleTree | None, now_s: float) -> None:
         """Shorten the gap that begins now, where there is one and a cap."""
@@ -106,3 +108,7 @@ class Clock:
 
 def _key(what: Waiting) -> float:
     return what.key_s
+
+
+def _place(entry: tuple[float, int, Waiting]) -> tuple[float, int]:
+    return entry[:2]

@@ -42,7 +42,7 @@ class SimRequest:
 
     __slots__ = (
         "admitted_s", "cache", "end_s", "first_s", "gain", "hit", "input_tokens", "known_tokens", "measured", "number",
-        "output_tokens", "owner", "prefilled_on", "ready_s", "start_s", "stream", "tree", "worker",
+        "output_tokens", "owner", "prefilled_on", "ready_s", "start_s", "stream", "tree", "waited_s", "worker",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - made hundred thousands of times a second
@@ -68,8 +68,7 @@ class SimRequest:
         self.hit: CacheHit = NO_HIT
         self.start_s = 0.0
         self.admitted_s = self.first_s = self.end_s = _INF
-        self.ready_s = _INF
-        self.gain = 0.0
+        self.ready_s = self.waited_s = self.gain = 0.0
         self.worker: Worker | None = None
         self.prefilled_on: Worker | None = None
 
@@ -78,9 +77,33 @@ class Worker:
     """One engine. `gained` counts the tokens that a stream which decodes all the time would have got by `gained_at_s`."""
 
     __slots__ = (
-        "busy_s", "busy_since_s", "chunk", "contexts", "decode_only", "decoded", "due_s", "ends", "gained",
-        "gained_at_s", "kv_tokens", "kv_used", "link_free_s", "live", "max_running", "peak_kv", "peak_running", "prefilled",
-        "prefills", "prefills_at_once", "prefilling", "pushed", "pushed_s", "queue", "rate", "role", "served",
+        "busy_s",
+        "busy_since_s",
+        "chunk",
+        "contexts",
+        "decode_only",
+        "decoded",
+        "due_s",
+        "ends",
+        "gained",
+        "gained_at_s",
+        "kv_tokens",
+        "kv_used",
+        "link_free_s",
+        "live",
+        "max_running",
+        "peak_kv",
+        "peak_running",
+        "prefilled",
+        "prefilling",
+        "prefills",
+        "prefills_at_once",
+        "pushed",
+        "pushed_s",
+        "queue",
+        "rate",
+        "role",
+        "served",
     )  # fmt: skip
 
     def __init__(self, role: str, deployment: Deployment) -> None:
@@ -145,7 +168,7 @@ class Engines:
 
     def submit(self, request: SimRequest, now_s: float) -> None:
         """A request has come. Raises ServemarkError for one that no pool can ever hold."""
-        request.start_s = now_s
+        request.start_s = request.ready_s = now_s
         worker = self._front(request)
         need = request.input_tokens + (0 if self._split else request.output_tokens)
         last = self.decoders[0] if self._split else worker
@@ -176,7 +199,12 @@ class Engines:
     def cancel_all(self, now_s: float) -> list[SimRequest]:
         """Give up everything; what was in flight, in the order of its start."""
         lost = list(self._on)
+        for worker in (*self.fronts, *self.decoders):
+            _settle(worker, now_s)
+            for _, _, request in worker.ends:
+                request.output_tokens = 1 + max(0, int(worker.gained - request.gain))
         for request in lost:
+            request.end_s = now_s
             if self._cache is not None and request.cache is not None and request.admitted_s < _INF:
                 self._cache.end(request.cache, now_s)
         self._on.clear()
@@ -226,14 +254,13 @@ class Engines:
             if worker.kv_used + need > worker.kv_tokens:
                 break
             queue.popleft()
+            request.waited_s += now_s - request.ready_s
             if not worker.live:
                 worker.busy_since_s = now_s
             worker.live += 1
             worker.kv_used += need
-            if worker.live > worker.peak_running:
-                worker.peak_running = worker.live
-            if worker.kv_used > worker.peak_kv:
-                worker.peak_kv = worker.kv_used
+            worker.peak_running = max(worker.peak_running, worker.live)
+            worker.peak_kv = max(worker.peak_kv, worker.kv_used)
             if worker.decode_only:
                 self._fetch(request, now_s)
             else:
@@ -297,13 +324,13 @@ class Engines:
         sent = rules.kv_bytes_fixed + rules.kv_bytes_per_token * request.input_tokens
         took_s = sent / rules.transfer_bytes_per_s if rules.transfer_bytes_per_s else 0.0
         source.link_free_s = begin_s + took_s
+        request.waited_s += begin_s - now_s
         self._push(begin_s + took_s + rules.transfer_s, _ARRIVED, request)
 
     def _arrived(self, request: SimRequest, now_s: float) -> None:
         worker, source = request.worker, request.prefilled_on
         if worker is None or source is None:
             return
-        request.ready_s = now_s
         self._leave(source, request.input_tokens, now_s)
         self._admit(source, now_s)
         self._join(worker, request, request.output_tokens, now_s)
@@ -330,8 +357,7 @@ class Engines:
             worker.gained = ends[0][0]
         while ends and (ends[0][0] <= worker.gained + _EPSILON or worker.rate == _INF):
             at, _, request = heappop(ends)
-            if at > worker.gained:
-                worker.gained = at
+            worker.gained = max(worker.gained, at)
             worker.contexts -= request.input_tokens - request.gain
             self._end(worker, request, now_s)
         if not ends:

@@ -13,7 +13,7 @@ from servemark.base.errors import input_error
 from servemark.traces.theory import session_hits
 from servemark.traces.types import CacheBust, Session, SubAgent, Turn, Workload
 
-HELD_TURNS = 400_000
+HELD_TURNS = 200_000
 """Turns of sessions that are kept ready, some 100 bytes each; sessions of a longer workload are read again when they
 come again, so that memory does not grow with the trace."""
 
@@ -40,10 +40,11 @@ class StreamPlan:
 
 @dataclass(slots=True, eq=False)
 class SessionPlan:
-    """A session tree; `streams` by name, "" is the main one, parents before children. `session` is where it was read
-    from, for start points and for the prompts of a simulated cache."""
+    """A session tree; `streams` by name, "" is the main one, parents before children. `place` is its own in the
+    workload."""
 
-    session: Session
+    id: str
+    place: int
     streams: dict[str, StreamPlan]
     requests: int
 
@@ -62,13 +63,19 @@ class SessionPlans:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def session(self, plan: SessionPlan) -> Session:
+        """The session itself, read again: for start points, and for the prompts of a simulated cache."""
+        return self._sessions[plan.place]
+
     def at(self, index: int) -> SessionPlan:
         """Raises ServemarkError for a session that cannot be read or has lengths or times that cannot be replayed."""
         found = self._held.get(index)
         if found is not None:
             self._held.move_to_end(index)
             return found
-        made = plan_session(self._sessions[index], self._scope, self._think_scale, known=self._known)
+        made = plan_session(
+            self._sessions[index], self._scope, self._think_scale, known=self._known, place=index
+        )
         self._held[index] = made
         self._held_turns += made.requests + 8
         while self._held_turns > HELD_TURNS and len(self._held) > 1:
@@ -77,7 +84,9 @@ class SessionPlans:
         return made
 
 
-def plan_session(session: Session, scope: CacheBust, think_scale: float, *, known: bool) -> SessionPlan:
+def plan_session(
+    session: Session, scope: CacheBust, think_scale: float, *, known: bool, place: int = 0
+) -> SessionPlan:
     """The plan of one session; without `known` nothing is worked out of what earlier requests held (all 0).
 
     Raises ServemarkError where a length is not known, or a time is none that can be waited for.
@@ -85,7 +94,7 @@ def plan_session(session: Session, scope: CacheBust, think_scale: float, *, know
     hits = session_hits(session, scope) if known else {}
     main = _stream(session, "", None, session.turns, think_scale)
     streams = {"": main}
-    _children(session, session.children, main, streams, think_scale)
+    _children(session, main, streams, think_scale)
     for name, stream in streams.items():
         found = hits.get(name) if hits else None
         stream.known_tokens = (
@@ -93,18 +102,11 @@ def plan_session(session: Session, scope: CacheBust, think_scale: float, *, know
             if found is not None
             else [0] * len(stream.input_tokens)
         )
-    return SessionPlan(session, streams, sum(len(s.input_tokens) for s in streams.values()))
+    return SessionPlan(session.id, place, streams, sum(len(s.input_tokens) for s in streams.values()))
 
 
-def _children(  # noqa: PLR0917 - a tree and where in it
-    session: Session,
-    children: tuple[SubAgent, ...],
-    parent: StreamPlan,
-    streams: dict[str, StreamPlan],
-    scale: float,
-) -> None:
-    """Walks with a stack of its own: a trace may nest as deep as it likes."""
-    left = [(children, parent)]
+def _children(session: Session, main: StreamPlan, streams: dict[str, StreamPlan], scale: float) -> None:
+    left: list[tuple[tuple[SubAgent, ...], StreamPlan]] = [(session.children, main)]
     while left:
         agents, above = left.pop()
         for agent in agents:

@@ -22,13 +22,12 @@ class LiveTree(IdleTree):
 
     __slots__ = ("key", "lane", "live", "plan", "start", "streams", "taken_s")
 
-    def __init__(self, plan: SessionPlan, pass_number: int, lane: int, start: TreeStart | None = None) -> None:
+    def __init__(self, plan: SessionPlan, pass_number: int, lane: int) -> None:
         super().__init__()
         self.plan = plan
-        name = plan.session.id
-        self.key = name if pass_number == 0 else f"{name}#{pass_number + 1}"
+        self.key = plan.id if pass_number == 0 else f"{plan.id}#{pass_number + 1}"
         self.lane = lane
-        self.start = start
+        self.start: TreeStart | None = None
         self.streams: dict[str, LiveStream] = {}
         self.live = 0
         self.taken_s = 0.0
@@ -37,7 +36,7 @@ class LiveTree(IdleTree):
 class LiveStream(Waiting):
     """One stream that sends. `waits` counts sub-agents that it waits for; `waiter` is the stream that waits for this."""
 
-    __slots__ = ("base_s", "done", "due_s", "finished", "first_turn", "offset_s", "plan", "tree", "turn", "waiter", "waits")
+    __slots__ = ("base_s", "done", "finished", "first_turn", "offset_s", "plan", "tree", "turn", "waiter", "waits")
 
     def __init__(self, tree: LiveTree, plan: StreamPlan, base_s: float, start: StreamStart) -> None:
         super().__init__()
@@ -46,7 +45,6 @@ class LiveStream(Waiting):
         self.turn = self.first_turn = start.first_turn
         self.base_s = base_s
         self.offset_s = start.offset_s
-        self.due_s = 0.0
         self.waits = 0
         self.waiter: LiveStream | None = None
         self.finished = False
@@ -54,19 +52,20 @@ class LiveStream(Waiting):
 
 
 class Trees:
-    """Moves streams on. `send` is called with a stream whose turn is due now, `drained` with a tree that has ended."""
+    """Moves streams on; `client_s` passes before each send. `send` is called with a stream whose turn is due now,
+    `drained` with a tree that has ended."""
 
     def __init__(
         self,
         clock: Clock,
-        think_scaled: bool,
+        client_s: float,
         send: Callable[[LiveStream, float], None],
         drained: Callable[[LiveTree, float], None],
     ) -> None:
         self._clock = clock
         self._send = send
         self._drained = drained
-        self._think_scaled = think_scaled
+        self._client_s = client_s
         self.over = False
 
     def begin(self, tree: LiveTree, base_s: float, now_s: float) -> None:
@@ -157,7 +156,7 @@ class Trees:
                 due_s = joined_s + think_s
         else:
             due_s = now_s + think_s
-        stream.due_s = due_s
+        due_s += self._client_s
         if due_s <= now_s:
             self._send(stream, now_s)
         else:
