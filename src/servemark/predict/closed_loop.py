@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
+from heapq import heappop
 from typing import Final
 
 from servemark.base.errors import input_error
@@ -109,6 +110,7 @@ class _ClosedLoop:
         self._taken = 0
         self._empty = 0
         self._sent = self._at_once = 0
+        self._limit = min(MAX_REQUESTS, rules.max_requests or MAX_REQUESTS)
         self._moved_s = -1.0
         self._start_s = self._now_s = 0.0
         self._capped = self._clock.capped
@@ -139,10 +141,10 @@ class _ClosedLoop:
     def _until(self, end_s: float) -> None:
         """Let everything happen that is due before `end_s`."""
         engines, clock = self._engines, self._clock
-        handle, ended = engines.handle, engines.ended
-        next_event, next_timer = engines.next_s, clock.next_s
+        handle, ended, events, timers = engines.handle, engines.ended, engines.events, clock.timers
         while True:
-            event_s, timer_s = next_event(), next_timer()
+            event_s = events[0][0] if events else _INF
+            timer_s = timers[0][0] - clock.offset_s if timers else _INF
             if event_s <= timer_s:
                 if event_s >= end_s:
                     break
@@ -155,14 +157,20 @@ class _ClosedLoop:
             else:
                 if timer_s >= end_s:
                     break
-                self._now_s = max(self._now_s, timer_s)
-                self._woken(clock.pop())
+                key_s, _, what = heappop(timers)
+                if what.key_s != key_s:  # it was moved since
+                    continue
+                what.key_s = _INF
+                if timer_s > self._now_s:  # noqa: PLR1730 - faster than a call
+                    self._now_s = timer_s
+                self._woken(what)
         if end_s < _INF:
             self._now_s = max(self._now_s, end_s)
 
     def _woken(self, what: Waiting) -> None:
         if isinstance(what, LiveStream):
-            what.tree.waiting.pop(what, None)
+            if self._capped:
+                what.tree.waiting.pop(what, None)
             self._send(what, self._now_s)
         elif isinstance(what, _LaneStart):
             self._lane(what.lane, what.tree)
@@ -172,12 +180,19 @@ class _ClosedLoop:
         if self._trees.over:
             self._trees.stop((stream,), now_s)
             return
-        if rules.max_requests is not None and self._sent >= rules.max_requests:
+        if self._sent >= self._limit:
+            if rules.max_requests is None:
+                passed_s = round(now_s - self._start_s, 3)
+                raise input_error("predict.replay.too_many", limit=MAX_REQUESTS, at_s=passed_s)
             self._stop()
             self._trees.stop((stream,), now_s)
             return
         self._sent += 1
-        self._check_progress(now_s)
+        if now_s > self._moved_s:
+            self._moved_s = now_s
+            self._at_once = 0
+        else:
+            self._check_progress()
         tree, plan, number = stream.tree, stream.plan, stream.turn
         request = SimRequest(
             stream, tree.key, plan.name, number,
@@ -188,7 +203,8 @@ class _ClosedLoop:
         tree.in_flight += 1
         clock = self._clock
         clock.in_flight += 1
-        self._tally.max_in_flight = max(self._tally.max_in_flight, clock.in_flight)
+        if clock.in_flight > self._tally.max_in_flight:  # noqa: PLR1730 - faster than a call
+            self._tally.max_in_flight = clock.in_flight
         self._engines.submit(request, now_s)
 
     def _prompt(self, plan: SessionPlan, tree: str, stream: str, number: int) -> CacheRequest | None:
@@ -196,18 +212,11 @@ class _ClosedLoop:
             return None
         return self._prompts.of(plan.id, partial(self._plans.session, plan), tree, stream, number)
 
-    def _check_progress(self, now_s: float) -> None:
-        """Raises ServemarkError for a replay that would never end, or not soon."""
-        if self._sent > MAX_REQUESTS:
-            passed_s = round(now_s - self._start_s, 3)
-            raise input_error("predict.replay.too_many", limit=MAX_REQUESTS, at_s=passed_s)
-        if now_s > self._moved_s:
-            self._moved_s = now_s
-            self._at_once = 0
-        elif self._rules.duration_s is not None:
-            self._at_once += 1
-            if self._at_once > MAX_AT_ONCE + 64 * self._lanes:
-                raise input_error("predict.replay.no_time_passes", requests=self._at_once)
+    def _check_progress(self) -> None:
+        """Raises ServemarkError for a replay that would never end."""
+        self._at_once += 1
+        if self._rules.duration_s is not None and self._at_once > MAX_AT_ONCE + 64 * self._lanes:
+            raise input_error("predict.replay.no_time_passes", requests=self._at_once)
 
     def _ended(self, request: SimRequest, now_s: float) -> None:
         stream = request.owner
@@ -223,7 +232,7 @@ class _ClosedLoop:
         if not clock.in_flight:
             clock.idle_since_s = now_s
         self._trees.replied(stream, now_s)
-        if self._capped and not self._trees.over:
+        if self._capped and not (tree.in_flight and clock.in_flight) and not self._trees.over:
             clock.judge(tree, now_s)
 
     def _stop(self) -> None:
@@ -273,6 +282,7 @@ class _ClosedLoop:
 
     def _drained(self, tree: LiveTree, now_s: float) -> None:
         del self._live[tree]
+        tree.streams.clear()  # they hold each other
         self._tally.lane_live_s += now_s - tree.taken_s
         self._tally.live(-1, now_s)
         self._engines.forget(tree.key)

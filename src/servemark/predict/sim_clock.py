@@ -34,15 +34,15 @@ class IdleTree:
 
 
 class Clock:
-    """Timers in the order of their moments. A cap's move is made at the instant at which the gap begins; the real
+    """Timers in the order of their moments: `timers` holds (moment + `offset_s`, number, what). A cap's move is made at the instant at which the gap begins; the real
     timeline makes the same move 5 ms later."""
 
     def __init__(self, caps: IdleCaps) -> None:
         self._tree_cap_s = caps.tree_s
         self._system_cap_s = caps.system_s
-        self._heap: list[tuple[float, int, Waiting]] = []
+        self.timers: list[tuple[float, int, Waiting]] = []
         self._order = 0
-        self._moved_s = 0.0
+        self.offset_s = 0.0
         self.in_flight = 0
         self.idle_since_s = 0.0
         self.moves = 0
@@ -51,33 +51,33 @@ class Clock:
 
     def wait(self, what: Waiting, due_s: float, tree: IdleTree | None) -> None:
         """`what` is next returned by `pop` at its moment, or earlier where a cap moves it."""
-        key_s = what.key_s = due_s + self._moved_s
+        key_s = what.key_s = due_s + self.offset_s
         if tree is not None and self._tree_cap_s is not None:
             tree.waiting[what] = None
         self._order += 1
-        heappush(self._heap, (key_s, self._order, what))
+        heappush(self.timers, (key_s, self._order, what))
 
     def next_s(self) -> float:
         """The earliest moment; infinite when nothing waits."""
-        heap = self._heap
+        heap = self.timers
         while heap:
             if heap[0][0] == heap[0][2].key_s:
-                return heap[0][0] - self._moved_s
+                return heap[0][0] - self.offset_s
             heappop(heap)  # it was moved since
         return _INF
 
     def pop(self) -> Waiting:
         """What `next_s` spoke of; it waits no longer."""
-        what = heappop(self._heap)[2]
+        what = heappop(self.timers)[2]
         what.key_s = _INF
         return what
 
     def clear(self) -> list[Waiting]:
         """Nobody waits any longer; those who did, in order."""
-        found = [what for key_s, _, what in sorted(self._heap, key=_place) if key_s == what.key_s]
+        found = [what for key_s, _, what in sorted(self.timers, key=_place) if key_s == what.key_s]
         for what in found:
             what.key_s = _INF
-        self._heap.clear()
+        self.timers.clear()
         return found
 
     def judge(self, tree: IdleTree | None, now_s: float) -> None:
@@ -86,19 +86,19 @@ class Clock:
         if cap_s is not None and tree is not None and not tree.in_flight and tree.waiting:
             if tree.idle_since_s is None:
                 tree.idle_since_s = now_s
-            earliest_s = min(what.key_s for what in tree.waiting) - self._moved_s
+            earliest_s = min(what.key_s for what in tree.waiting) - self.offset_s
             excess_s = earliest_s - tree.idle_since_s - cap_s
             if excess_s > _GRAIN_S:
                 for what in sorted(tree.waiting, key=_key):
                     what.key_s -= excess_s
                     self._order += 1
-                    heappush(self._heap, (what.key_s, self._order, what))
+                    heappush(self.timers, (what.key_s, self._order, what))
                 self._note(excess_s)
         cap_s = self._system_cap_s
         if cap_s is not None and not self.in_flight:
             excess_s = self.next_s() - self.idle_since_s - cap_s
             if _GRAIN_S < excess_s < _INF:
-                self._moved_s += excess_s
+                self.offset_s += excess_s
                 self._note(excess_s)
 
     def _note(self, excess_s: float) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from heapq import heappop, heappush
-from typing import Final
+from typing import Any, Final
 
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.predict.sim_rules import Deployment
@@ -65,12 +65,16 @@ class SimRequest:
         self.known_tokens = known_tokens
         self.measured = measured
         self.cache: CacheRequest | None = None
-        self.hit: CacheHit = NO_HIT
-        self.start_s = 0.0
-        self.admitted_s = self.first_s = self.end_s = _INF
-        self.ready_s = self.waited_s = self.gain = 0.0
-        self.worker: Worker | None = None
-        self.prefilled_on: Worker | None = None
+        self.hit = NO_HIT
+        self.first_s = _INF
+        self.waited_s = 0.0
+        self.admitted_s: float
+        self.end_s: float
+        self.gain: float
+        self.ready_s: float
+        self.start_s: float
+        self.worker: Worker
+        self.prefilled_on: Worker
 
 
 class Worker:
@@ -133,7 +137,7 @@ class Worker:
 
 class Engines:
     """All workers of a deployment. `next_s` is the time of the next event, infinite when nothing runs; `handle` makes it
-    happen and appends the requests that ended to `ended`.
+    happen and appends the requests that ended to `ended`. Everything here happens some hundred thousand times a second.
     """
 
     def __init__(self, deployment: Deployment, times: StepTimes, cache: PrefixCache | None) -> None:
@@ -149,10 +153,12 @@ class Engines:
         role = "prefill" if split else "both"
         self.fronts = [Worker(role, deployment) for _ in range(deployment.workers)]
         self.decoders = [Worker("decode", deployment) for _ in range(deployment.decode_workers)]
+        self._pool = min(worker.kv_tokens for worker in (*self.fronts, *self.decoders))
+        self._only = self.fronts[0] if len(self.fronts) == 1 else None
         self._homes: dict[str, Worker] = {}
         self._turn = 0
         self._draw = SplitMix(["routing", deployment.seed])
-        self._heap: list[tuple[float, int, int, SimRequest | Worker]] = []
+        self.events: list[tuple[float, int, int, Any]] = []
         self._order = 0
         self._on: dict[SimRequest, None] = {}
         self.ended: list[SimRequest] = []
@@ -163,21 +169,18 @@ class Engines:
         return len(self._on)
 
     def next_s(self) -> float:
-        """Time of the next event."""
-        return self._heap[0][0] if self._heap else _INF
+        """Time of the next event: of the first in `events`."""
+        return self.events[0][0] if self.events else _INF
 
     def submit(self, request: SimRequest, now_s: float) -> None:
         """A request has come. Raises ServemarkError for one that no pool can ever hold."""
         request.start_s = request.ready_s = now_s
-        worker = self._front(request)
-        need = request.input_tokens + (0 if self._split else request.output_tokens)
-        last = self.decoders[0] if self._split else worker
+        worker = self._only or self._front(request)
         whole = request.input_tokens + request.output_tokens
-        if need > worker.kv_tokens or whole > last.kv_tokens:
-            pool = worker.kv_tokens if need > worker.kv_tokens else last.kv_tokens
+        if whole > self._pool:
             raise input_error(
                 "predict.replay.pool_too_small", session=request.tree, stream=request.stream or "-",
-                turn=request.number, tokens=whole, pool=int(pool),
+                turn=request.number, tokens=whole, pool=int(self._pool),
             )  # fmt: skip
         request.worker = worker
         self._on[request] = None
@@ -187,8 +190,8 @@ class Engines:
 
     def handle(self, now_s: float) -> None:
         """The next event, which is due at `now_s`."""
-        _, order, kind, what = heappop(self._heap)
-        if isinstance(what, Worker):
+        _, order, kind, what = heappop(self.events)
+        if kind == _DECODING:
             if order == what.pushed:  # else another event has taken its place
                 self._decoded(what, now_s)
         elif kind == _PREFILLED:
@@ -199,16 +202,17 @@ class Engines:
     def cancel_all(self, now_s: float) -> list[SimRequest]:
         """Give up everything; what was in flight, in the order of its start."""
         lost = list(self._on)
+        begun = set(lost).difference(*(worker.queue for worker in self.fronts))
         for worker in (*self.fronts, *self.decoders):
             _settle(worker, now_s)
             for _, _, request in worker.ends:
                 request.output_tokens = 1 + max(0, int(worker.gained - request.gain))
         for request in lost:
             request.end_s = now_s
-            if self._cache is not None and request.cache is not None and request.admitted_s < _INF:
+            if self._cache is not None and request.cache is not None and request in begun:
                 self._cache.end(request.cache, now_s)
         self._on.clear()
-        self._heap.clear()
+        self.events.clear()
         for worker in (*self.fronts, *self.decoders):
             if worker.live:
                 worker.busy_s += now_s - worker.busy_since_s
@@ -223,8 +227,6 @@ class Engines:
 
     def _front(self, request: SimRequest) -> Worker:
         workers = self.fronts
-        if len(workers) == 1:
-            return workers[0]
         routing = self._deployment.routing
         if routing == "round_robin":
             self._turn += 1
@@ -259,8 +261,10 @@ class Engines:
                 worker.busy_since_s = now_s
             worker.live += 1
             worker.kv_used += need
-            worker.peak_running = max(worker.peak_running, worker.live)
-            worker.peak_kv = max(worker.peak_kv, worker.kv_used)
+            if worker.live > worker.peak_running:  # noqa: PLR1730 - a call to max takes three times as long
+                worker.peak_running = worker.live
+            if worker.kv_used > worker.peak_kv:  # noqa: PLR1730
+                worker.peak_kv = worker.kv_used
             if worker.decode_only:
                 self._fetch(request, now_s)
             else:
@@ -288,12 +292,11 @@ class Engines:
         worker.prefills += 1
         worker.prefilling += new
         worker.prefilled += new
-        self._push(now_s + loaded_s + took_s, _PREFILLED, request)
+        self._order += 1
+        heappush(self.events, (now_s + loaded_s + took_s, self._order, _PREFILLED, request))
 
     def _prefilled(self, request: SimRequest, now_s: float) -> None:
         worker = request.worker
-        if worker is None:
-            return
         worker.prefills -= 1
         worker.prefilling -= request.input_tokens - request.known_tokens
         if self._split:
@@ -309,8 +312,16 @@ class Engines:
         if request.output_tokens <= 1:
             self._end(worker, request, now_s)
         else:
-            self._join(worker, request, request.output_tokens - 1, now_s)
-        self._admit(worker, now_s)
+            rate = worker.rate
+            if 0 < rate < _INF:  # as _settle
+                worker.gained += rate * (now_s - worker.gained_at_s)
+            gained = request.gain = worker.gained
+            worker.gained_at_s = now_s
+            self._order += 1
+            heappush(worker.ends, (gained + request.output_tokens - 1, self._order, request))
+            worker.contexts += request.input_tokens - gained
+        if worker.queue:
+            self._admit(worker, now_s)
         self._replan(worker, now_s)
 
     # -- from prefill to decode
@@ -318,70 +329,71 @@ class Engines:
     def _fetch(self, request: SimRequest, now_s: float) -> None:
         """The decode worker has room: the prompt's KV goes over its prefill worker's link."""
         rules, source = self._deployment, request.prefilled_on
-        if source is None:
-            return
         begin_s = max(now_s, source.link_free_s)
         sent = rules.kv_bytes_fixed + rules.kv_bytes_per_token * request.input_tokens
         took_s = sent / rules.transfer_bytes_per_s if rules.transfer_bytes_per_s else 0.0
         source.link_free_s = begin_s + took_s
         request.waited_s += begin_s - now_s
-        self._push(begin_s + took_s + rules.transfer_s, _ARRIVED, request)
+        self._order += 1
+        heappush(self.events, (begin_s + took_s + rules.transfer_s, self._order, _ARRIVED, request))
 
     def _arrived(self, request: SimRequest, now_s: float) -> None:
         worker, source = request.worker, request.prefilled_on
-        if worker is None or source is None:
-            return
-        self._leave(source, request.input_tokens, now_s)
+        source.live -= 1
+        source.kv_used -= request.input_tokens
+        if not source.live:
+            source.busy_s += now_s - source.busy_since_s
         self._admit(source, now_s)
-        self._join(worker, request, request.output_tokens, now_s)
+        _settle(worker, now_s)
+        gained = request.gain = worker.gained
+        self._order += 1
+        heappush(worker.ends, (gained + request.output_tokens, self._order, request))
+        worker.contexts += request.input_tokens - gained
         self._replan(worker, now_s)
         request.first_s = now_s + (self._accepted / worker.rate if 0 < worker.rate < _INF else 0.0)
 
     # -- replies
 
-    def _join(self, worker: Worker, request: SimRequest, tokens: int, now_s: float) -> None:
-        _settle(worker, now_s)
-        self._order += 1
-        request.gain = worker.gained
-        heappush(worker.ends, (worker.gained + tokens, self._order, request))
-        worker.contexts += request.input_tokens - worker.gained
-
     def _decoded(self, worker: Worker, now_s: float) -> None:
         worker.pushed_s = _INF
         if worker.due_s > now_s:  # what was due has moved on since
-            self._push_worker(worker)
+            if worker.due_s < _INF:
+                worker.pushed_s = worker.due_s
+                self._order += 1
+                worker.pushed = self._order
+                heappush(self.events, (worker.due_s, self._order, _DECODING, worker))
             return
-        _settle(worker, now_s)
         ends = worker.ends
-        if ends and worker.gained < ends[0][0]:
-            worker.gained = ends[0][0]
-        while ends and (ends[0][0] <= worker.gained + _EPSILON or worker.rate == _INF):
-            at, _, request = heappop(ends)
-            worker.gained = max(worker.gained, at)
-            worker.contexts -= request.input_tokens - request.gain
-            self._end(worker, request, now_s)
+        if ends:  # the first one is due now
+            gained = worker.gained = ends[0][0]
+            instant = worker.rate == _INF
+            while ends and (ends[0][0] <= gained + _EPSILON or instant):
+                at, _, request = heappop(ends)
+                if instant:
+                    gained = worker.gained = at
+                worker.contexts -= request.input_tokens - request.gain
+                self._end(worker, request, now_s)
+        worker.gained_at_s = now_s
         if not ends:
             worker.contexts = worker.gained = 0.0
-        self._admit(worker, now_s)
+        if worker.queue:
+            self._admit(worker, now_s)
         self._replan(worker, now_s)
 
     def _end(self, worker: Worker, request: SimRequest, now_s: float) -> None:
         request.end_s = now_s
-        request.first_s = min(request.first_s, now_s)
+        if request.first_s > now_s:  # noqa: PLR1730
+            request.first_s = now_s
         worker.served += 1
         worker.decoded += request.output_tokens
-        self._leave(worker, request.input_tokens + request.output_tokens, now_s)
+        worker.live -= 1
+        worker.kv_used -= request.input_tokens + request.output_tokens
+        if not worker.live:
+            worker.busy_s += now_s - worker.busy_since_s
         del self._on[request]
         if self._cache is not None and request.cache is not None:
             self._cache.end(request.cache, now_s)
         self.ended.append(request)
-
-    @staticmethod
-    def _leave(worker: Worker, tokens: int, now_s: float) -> None:
-        worker.live -= 1
-        worker.kv_used -= tokens
-        if not worker.live:
-            worker.busy_s += now_s - worker.busy_since_s
 
     def _replan(self, worker: Worker, now_s: float) -> None:
         """The streams' rate from now on, and when the next reply ends at it."""
@@ -390,31 +402,32 @@ class Engines:
             worker.due_s = _INF
             worker.rate = 0.0
             return
-        _settle(worker, now_s)
+        gained = worker.gained
+        rate = worker.rate
+        if 0 < rate < _INF:
+            gained = worker.gained = gained + rate * (now_s - worker.gained_at_s)
+        worker.gained_at_s = now_s
         count = len(ends)
-        left = ends[0][0] - worker.gained
-        context = worker.contexts / count + worker.gained + 0.5 * left
-        step_s = self._step_s(count, context, min(worker.prefilling, worker.chunk))
+        left = ends[0][0] - gained
+        prompts = worker.prefilling
+        step_s = self._step_s(
+            count, worker.contexts / count + gained + 0.5 * left, prompts if prompts < worker.chunk else worker.chunk
+        )
         if not 0 <= step_s < _INF:
             raise bad_time("step_s", step_s)
         if step_s > 0:
             worker.rate = self._accepted / step_s
-            worker.due_s = now_s + max(0.0, left) / worker.rate
+            due_s = now_s + left * step_s / self._accepted if left > 0 else now_s
         else:
             worker.rate = _INF
-            worker.due_s = now_s
-        if worker.due_s < worker.pushed_s:
-            self._push_worker(worker)
-
-    def _push_worker(self, worker: Worker) -> None:
-        if worker.due_s < _INF:
-            worker.pushed_s = worker.due_s
-            self._push(worker.due_s, _DECODING, worker)
+            due_s = now_s
+        worker.due_s = due_s
+        if due_s < worker.pushed_s:
+            worker.pushed_s = due_s
+            self._order += 1
             worker.pushed = self._order
+            heappush(self.events, (due_s, self._order, _DECODING, worker))
 
-    def _push(self, at_s: float, kind: int, what: SimRequest | Worker) -> None:
-        self._order += 1
-        heappush(self._heap, (at_s, self._order, kind, what))
 
 
 def _load(worker: Worker) -> int:

@@ -11,7 +11,7 @@ from servemark.metrics.address import Address
 from servemark.metrics.figures import figure_value
 from servemark.metrics.percentiles import PERCENTILES, Distribution
 from servemark.predict.sim_clock import Clock
-from servemark.predict.sim_engine import Engines, SimRequest, Worker
+from servemark.predict.sim_engine import NO_HIT, Engines, SimRequest, Worker
 from servemark.predict.sim_rules import Deployment
 
 MAX_BINS: Final = 120
@@ -149,6 +149,8 @@ class Tally:
         self._inside_input = 0
         self._bins: list[list[int]] = []
         self._bin_s = 1.0
+        self._bin: list[int] = []
+        self._bin_from_s = self._bin_to_s = -1.0
         self.start_s = 0.0
         self.cut = self.warm_ups = self.warmup_cut_off = 0
         self._live = self.max_live = self.max_in_flight = 0
@@ -202,21 +204,31 @@ class Tally:
         self._inside += 1 + (request.output_tokens - 1) * min(1.0, part)
 
     def _hits(self, request: SimRequest) -> None:
-        hit = request.hit
         known = request.known_tokens
+        at_s = request.admitted_s - self.start_s
+        here = self._bin
+        if not self._bin_from_s <= at_s < self._bin_to_s:
+            here = self._find_bin(at_s)
+        here[0] += request.input_tokens
+        hit = request.hit
+        if hit is NO_HIT:
+            here[1] += known
+            return
         dram, store = min(hit.dram_tokens, known), min(hit.store_tokens, known)
-        gpu = max(0, known - dram - store)
-        place = int((request.admitted_s - self.start_s) / self._bin_s)
+        here[1] += max(0, known - dram - store)
+        here[2] += dram
+        here[3] += store
+
+    def _find_bin(self, at_s: float) -> list[int]:
+        place = int(at_s / self._bin_s)
         if place >= MAX_BINS:
             place = self._widen(place)
         bins = self._bins
         while len(bins) <= place:
             bins.append([0, 0, 0, 0])
-        here = bins[place]
-        here[0] += request.input_tokens
-        here[1] += gpu
-        here[2] += dram
-        here[3] += store
+        self._bin_from_s, self._bin_to_s = place * self._bin_s, (place + 1) * self._bin_s
+        self._bin = bins[place]
+        return self._bin
 
     def _widen(self, place: int) -> int:
         while place >= MAX_BINS:

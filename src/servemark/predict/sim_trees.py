@@ -118,9 +118,17 @@ class Trees:
         """The reply to the stream's turn has ended."""
         number = stream.turn
         stream.turn = number + 1
-        if stream.plan.starts:
+        plan = stream.plan
+        if plan.starts:
             self._start_children(stream, number, now_s, now_s)
-        self._next(stream, now_s)
+        if plan.gates or self.over or number + 1 >= len(plan.think_s):
+            self._next(stream, now_s)
+            return
+        due_s = now_s + plan.think_s[number + 1] + self._client_s  # as _due, for the most common case
+        if due_s <= now_s:
+            self._send(stream, now_s)
+        else:
+            self._clock.wait(stream, due_s, stream.tree)
 
     def _next(self, stream: LiveStream, now_s: float) -> None:
         plan = stream.plan
