@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from servemark.base.errors import input_error
 from servemark.predict.types import CacheRequest
-from servemark.traces.block_prompts import BlockPrompt, PackedStream, common_prefix
+from servemark.traces.block_prompts import BlockPrompt, PackedStream
 from servemark.traces.template import TemplateTokens
 from servemark.traces.types import CacheBust, Message, Session, Turn, Workload
 
@@ -69,15 +69,16 @@ class BlockMaker:
     def _requests(self, session: str, tree: str, name: str, turns: Sequence[Turn]) -> Iterator[CacheRequest]:
         path = _Path(self)
         for number, turn in enumerate(turns):
-            total = self._prompt(path, session, tree, name, number, turn)
+            total = self._prompt(path, session, (tree, name, number), turn)
             yield CacheRequest(
                 tree, name, number, path.cut(total), self.block_tokens, total, turn.output_tokens
             )
 
-    def _prompt(self, path: _Path, session: str, tree: str, name: str, number: int, turn: Turn) -> int:
+    def _prompt(self, path: _Path, session: str, of: tuple[str, str, int], turn: Turn) -> int:
+        """Take a turn to the path's end; its tokens. `of`: tree, stream and number."""
         marker: object = None
         if self._bust != "none":
-            marker = tree if self._bust == "session" else (tree, name, number)
+            marker = of[0] if self._bust == "session" else of
         messages = turn.messages
         if self._template is None and isinstance(messages, BlockPrompt):
             stream = messages.stream
@@ -159,7 +160,7 @@ class _Path:
 
     def __init__(self, maker: BlockMaker) -> None:
         self._maker = maker
-        self._tree: _Tree | None = None
+        self._tree = _Tree()
         self._runs: list[_Run] = []
         self._nodes: list[int] = []
         self._ends: list[int] = []
@@ -216,7 +217,6 @@ class _Path:
         found = self._cuts[:]
         if total % size:
             tree = self._tree
-            assert tree is not None
             key = (self._nodes[-1] if self._nodes else 0, -1 << 62)
             known = tree.cuts.get(key)
             if known is None:
@@ -231,7 +231,6 @@ class _Path:
 
     def _on(self, run: _Run) -> None:
         tree, maker = self._tree, self._maker
-        assert tree is not None
         name, tokens = run
         node = self._nodes[-1] if self._nodes else 0
         start = self._ends[-1] if self._ends else 0
@@ -265,7 +264,6 @@ class _Path:
     def _alone(self, tokens: int) -> None:
         """On by tokens that no other prompt has."""
         tree, maker = self._tree, self._maker
-        assert tree is not None
         start = self.tokens
         size = maker.block_tokens
         new = (start + tokens) // size - start // size

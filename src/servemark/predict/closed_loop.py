@@ -15,8 +15,9 @@ from heapq import heappop
 from typing import Final
 
 from servemark.base.errors import input_error
+from servemark.predict.blocks import require_content
 from servemark.predict.sim_clock import Clock, Waiting
-from servemark.predict.sim_engine import Engines, SimRequest
+from servemark.predict.sim_engine import Engines, SimRequest, WorkerCache
 from servemark.predict.sim_prompts import Prompts
 from servemark.predict.sim_result import SimulatedRun, Tally
 from servemark.predict.sim_rules import Deployment, ReplayRules
@@ -28,6 +29,7 @@ from servemark.traces.rng import SplitMix
 from servemark.traces.types import Workload
 
 _INF: Final = math.inf
+DEFAULT_BLOCK_TOKENS: Final = 64
 MAX_AT_ONCE: Final = 100_000
 """Requests in one instant, and 64 a lane: more says that neither engine nor trace take any time."""
 MAX_REQUESTS: Final = 10_000_000
@@ -61,26 +63,29 @@ def simulate(
     rules: ReplayRules,
     deployment: Deployment | None = None,
     *,
-    block_tokens: int = 64,
+    block_tokens: int | None = None,
     keep_requests: bool = False,
 ) -> SimulatedRun:
     """Replay `workload` in a model.
 
     `cache` None: an unbounded cache, in which each request finds what the earlier turns of its own tree held (in the
     order of the trace; the prompts themselves are not looked at, so this is the fastest). Else prompts are given to it as
-    blocks of `block_tokens`. `keep_requests` keeps every request with its name and times in the result.
+    blocks of `block_tokens` (None: the cache's own size). `keep_requests` keeps every request with its name and times in the result.
 
     Raises ServemarkError for rules that cannot be, a workload without requests or with unknown lengths, a prompt larger
     than the KV pool, and times that are negative or no numbers.
     """
     if not len(workload.sessions):
         raise input_error("predict.replay.no_requests", name=workload.name)
+    if cache is not None:
+        require_content(workload)
     deployment = deployment or Deployment()
+    size = block_tokens or (cache.config.block_tokens if isinstance(cache, WorkerCache) else DEFAULT_BLOCK_TOKENS)
     if rules.arrivals is not None:
         from servemark.predict.sim_open import simulate_open  # noqa: PLC0415 - brings the client along
 
-        return simulate_open(workload, cache, times, rules, deployment, block_tokens, keep=keep_requests)
-    return _ClosedLoop(workload, cache, times, rules, deployment, block_tokens, keep=keep_requests).run()
+        return simulate_open(workload, cache, times, rules, deployment, size, keep=keep_requests)
+    return _ClosedLoop(workload, cache, times, rules, deployment, size, keep=keep_requests).run()
 
 
 class _ClosedLoop:

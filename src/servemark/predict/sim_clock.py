@@ -34,7 +34,8 @@ class IdleTree:
 
 
 class Clock:
-    """Timers in the order of their moments: `timers` holds (moment + `offset_s`, number, what). A cap's move is made at the instant at which the gap begins; the real
+    """Timers in the order of their moments: `timers` holds (moment + `offset_s`, number, what). A cap's move is made at
+    the instant at which the gap begins; the real
     timeline makes the same move 5 ms later."""
 
     def __init__(self, caps: IdleCaps) -> None:

@@ -9,6 +9,7 @@ worker has one counter of tokens gained, so that a reply's end is a fixed value 
 - A request begins at once when there is room, not at the next step's border: up to one step too early.
 - A prompt's time is what `prefill_s` says as it begins; streams that join or leave meanwhile do not change it. While it
   is computed, each step carries min(chunk, tokens of all prompts being computed) tokens of it.
+- A cache that routes by itself (`WorkerCache`) says which worker a request goes to, and whether there is room for it.
 - A running request holds its whole prompt and reply in the KV pool from its beginning, prefixes that it shares with
   others counted again; so nobody is preempted. Where the pool or the running requests are full, requests wait in order.
 - Prefill workers keep a prompt until it has gone to a decode worker, which takes it as soon as it has room; the first
@@ -20,7 +21,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from heapq import heappop, heappush
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.predict.sim_rules import Deployment
@@ -34,6 +35,42 @@ _ARRIVED: Final = 2
 _EPSILON: Final = 1e-6
 """Tokens: rounding of a worker's counter, which counts up to some 1e9."""
 NO_HIT: Final = CacheHit(0)
+
+
+class CacheSizes(Protocol):
+    """What is asked of a cache's configuration."""
+
+    @property
+    def workers(self) -> int:
+        """Workers with a pool each."""
+        ...
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens of a block."""
+        ...
+
+
+@runtime_checkable
+class WorkerCache(Protocol):
+    """A cache that routes by itself and knows what fits beside what runs; see `cache_tiers.Deployment`."""
+
+    @property
+    def config(self) -> CacheSizes:
+        """Its sizes."""
+        ...
+
+    def worker_of(self, request: CacheRequest) -> int:
+        """The worker that a request goes to."""
+        ...
+
+    def room(self, request: CacheRequest) -> bool:
+        """Whether it could begin now."""
+        ...
+
+    def forget(self, tree: str) -> None:
+        """The tree has ended."""
+        ...
 
 
 class SimRequest:
@@ -148,6 +185,14 @@ class Engines:
         if not 1 <= self._accepted < _INF:
             raise bad_time("tokens_per_step", self._accepted)
         self._cache = cache
+        routed = cache if isinstance(cache, WorkerCache) else None
+        self._room = routed.room if routed is not None else None
+        self._cache_forget = routed.forget if routed is not None else None
+        self._worker_of = routed.worker_of if routed is not None and routed.config.workers > 1 else None
+        if self._worker_of is not None and routed is not None and routed.config.workers != deployment.workers:
+            raise input_error(
+                "predict.replay.other_workers", cache=routed.config.workers, workers=deployment.workers
+            )
         split = deployment.decode_workers > 0
         self._split = split
         role = "prefill" if split else "both"
@@ -178,10 +223,7 @@ class Engines:
         worker = self._only or self._front(request)
         whole = request.input_tokens + request.output_tokens
         if whole > self._pool:
-            raise input_error(
-                "predict.replay.pool_too_small", session=request.tree, stream=request.stream or "-",
-                turn=request.number, tokens=whole, pool=int(self._pool),
-            )  # fmt: skip
+            raise _too_small(request, int(self._pool))
         request.worker = worker
         self._on[request] = None
         worker.queue.append(request)
@@ -227,6 +269,8 @@ class Engines:
 
     def _front(self, request: SimRequest) -> Worker:
         workers = self.fronts
+        if self._worker_of is not None and request.cache is not None:
+            return workers[self._worker_of(request.cache)]
         routing = self._deployment.routing
         if routing == "round_robin":
             self._turn += 1
@@ -243,6 +287,8 @@ class Engines:
     def forget(self, tree: str) -> None:
         """The tree has drained: nobody comes back to its worker."""
         self._homes.pop(tree, None)
+        if self._cache_forget is not None:
+            self._cache_forget(tree)
 
     # -- prompts
 
@@ -255,6 +301,11 @@ class Engines:
             need = request.input_tokens + (0 if self._split and not worker.decode_only else request.output_tokens)
             if worker.kv_used + need > worker.kv_tokens:
                 break
+            if self._room is not None and request.cache is not None and not worker.decode_only:
+                if not self._room(request.cache):
+                    if not worker.live:
+                        raise _too_small(request, None)
+                    break
             queue.popleft()
             request.waited_s += now_s - request.ready_s
             if not worker.live:
@@ -428,6 +479,13 @@ class Engines:
             worker.pushed = self._order
             heappush(self.events, (due_s, self._order, _DECODING, worker))
 
+
+
+def _too_small(request: SimRequest, pool: int | None) -> ServemarkError:
+    return input_error(
+        "predict.replay.pool_too_small", session=request.tree, stream=request.stream or "-", turn=request.number,
+        tokens=request.input_tokens + request.output_tokens, pool="-" if pool is None else pool,
+    )  # fmt: skip
 
 
 def _load(worker: Worker) -> int:
