@@ -35,8 +35,7 @@ class IdleTree:
 
 class Clock:
     """Timers in the order of their moments: `timers` holds (moment + `offset_s`, number, what). A cap's move is made at
-    the instant at which the gap begins; the real
-    timeline makes the same move 5 ms later."""
+    the instant at which the gap begins; the real timeline makes the same move 5 ms later."""
 
     def __init__(self, caps: IdleCaps) -> None:
         self._tree_cap_s = caps.tree_s

@@ -77,7 +77,7 @@ class SimulatedRun:
     """One simulated replay. Times are seconds; `ttft_s`, `tpot_s` and `e2el_s` are distributions over the `ok` requests,
     by the project's definitions; None where there is no value.
 
-    `window_s` is the measured window, `output_tokens` and `input_tokens` what came within it. `wait_share`: time in queues
+    `start_s` and `window_s` are the measured window, `output_tokens` and `input_tokens` what came within it. `wait_share`: time in queues
     / end-to-end time, summed over requests; `first_wait_share`: the same of the time to first token. `lane_live_s`: time
     that lanes held a tree. `idle_cut_s`: what the idle caps took away in `idle_moves` moves. `requests`: only where they
     were asked to be kept.
@@ -89,6 +89,7 @@ class SimulatedRun:
     warm_ups: int
     warmup_cut_off: int
     passes: int
+    start_s: float
     window_s: float
     gpus: int | None
     input_tokens: int
@@ -254,6 +255,7 @@ class Tally:
             warm_ups=self.warm_ups,
             warmup_cut_off=self.warmup_cut_off,
             passes=passes,
+            start_s=window[0],
             window_s=max(0.0, window[1] - window[0]),
             gpus=self._gpus,
             input_tokens=self._inside_input,
