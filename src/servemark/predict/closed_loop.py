@@ -23,9 +23,10 @@ from servemark.predict.sim_result import SimulatedRun, Tally
 from servemark.predict.sim_rules import Deployment, ReplayRules
 from servemark.predict.sim_sessions import SessionPlan, SessionPlans, StreamPlan
 from servemark.predict.sim_trees import LiveStream, LiveTree, Trees
-from servemark.predict.types import CacheRequest, PrefixCache, StepTimes
+from servemark.predict.types import PrefixCache, StepTimes
 from servemark.replay.start_points import draw_start
 from servemark.traces.rng import SplitMix
+from servemark.traces.template import TemplateTokens
 from servemark.traces.types import Workload
 
 _INF: Final = math.inf
@@ -64,13 +65,15 @@ def simulate(
     deployment: Deployment | None = None,
     *,
     block_tokens: int | None = None,
+    template: TemplateTokens | None = None,
     keep_requests: bool = False,
 ) -> SimulatedRun:
     """Replay `workload` in a model.
 
     `cache` None: an unbounded cache, in which each request finds what the earlier turns of its own tree held (in the
     order of the trace; the prompts themselves are not looked at, so this is the fastest). Else prompts are given to it as
-    blocks of `block_tokens` (None: the cache's own size). `keep_requests` keeps every request with its name and times in the result.
+    blocks of `block_tokens` (None: the cache's own size). `template`: what the engine's chat template adds to prompts;
+    None: nothing. `keep_requests` keeps every request with its name and times in the result.
 
     Raises ServemarkError for rules that cannot be, a workload without requests or with unknown lengths, a prompt larger
     than the KV pool, and times that are negative or no numbers.
@@ -84,8 +87,8 @@ def simulate(
     if rules.arrivals is not None:
         from servemark.predict.sim_open import simulate_open  # noqa: PLC0415 - brings the client along
 
-        return simulate_open(workload, cache, times, rules, deployment, size, keep=keep_requests)
-    return _ClosedLoop(workload, cache, times, rules, deployment, size, keep=keep_requests).run()
+        return simulate_open(workload, cache, times, rules, deployment, size, template, keep=keep_requests)
+    return _ClosedLoop(workload, cache, times, rules, deployment, size, template, keep=keep_requests).run()
 
 
 class _ClosedLoop:
@@ -99,13 +102,14 @@ class _ClosedLoop:
         rules: ReplayRules,
         deployment: Deployment,
         block_tokens: int,
+        template: TemplateTokens | None,
         *,
         keep: bool,
     ) -> None:
         self._rules = rules
         self._name = workload.name
-        self._plans = SessionPlans(workload, rules.cache_bust, rules.think_scale, known=cache is None)
-        self._prompts = None if cache is None else Prompts(block_tokens, rules.cache_bust)
+        self._plans = SessionPlans(workload, rules.cache_bust, rules.think_scale, template, known=cache is None)
+        self._prompts = None if cache is None else Prompts(block_tokens, rules.cache_bust, template)
         self._engines = Engines(deployment, times, cache)
         self._clock = Clock(rules.idle_caps)
         self._trees = Trees(self._clock, rules.client_s, self._send, self._drained)
@@ -204,7 +208,7 @@ class _ClosedLoop:
             plan.input_tokens[number], plan.output_tokens[number], plan.known_tokens[number], True,
         )  # fmt: skip
         if self._prompts is not None:
-            request.cache = self._prompt(tree.plan, tree.key, plan.name, number)
+            self._prompt(request, tree.plan)
         tree.in_flight += 1
         clock = self._clock
         clock.in_flight += 1
@@ -212,10 +216,12 @@ class _ClosedLoop:
             self._tally.max_in_flight = clock.in_flight
         self._engines.submit(request, now_s)
 
-    def _prompt(self, plan: SessionPlan, tree: str, stream: str, number: int) -> CacheRequest | None:
+    def _prompt(self, request: SimRequest, plan: SessionPlan) -> None:
         if self._prompts is None:
-            return None
-        return self._prompts.of(plan.id, partial(self._plans.session, plan), tree, stream, number)
+            return
+        load = partial(self._plans.session, plan)
+        request.cache = self._prompts.of(plan.id, load, request.tree, request.stream, request.number)
+        request.input_tokens = max(1, request.cache.input_tokens)
 
     def _check_progress(self) -> None:
         """Raises ServemarkError for a replay that would never end."""
@@ -377,7 +383,7 @@ class _ClosedLoop:
     def _one_token(self, plan: SessionPlan, stream: StreamPlan, turn: int, tree: str, known: int) -> SimRequest:
         request = SimRequest(None, tree, stream.name, turn, stream.input_tokens[turn], 1, known, False)
         if self._prompts is not None:
-            request.cache = self._prompt(plan, tree, stream.name, turn)
+            self._prompt(request, plan)
             if tree.startswith("pressure "):
                 self._prompts.forget(plan.id, tree)
         return request

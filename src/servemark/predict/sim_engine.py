@@ -301,11 +301,10 @@ class Engines:
             need = request.input_tokens + (0 if self._split and not worker.decode_only else request.output_tokens)
             if worker.kv_used + need > worker.kv_tokens:
                 break
-            if self._room is not None and request.cache is not None and not worker.decode_only:
-                if not self._room(request.cache):
-                    if not worker.live:
-                        raise _too_small(request, None)
-                    break
+            if not worker.decode_only and request.cache is not None and self._room and not self._room(request.cache):
+                if not worker.live:
+                    raise _too_small(request, None)
+                break
             queue.popleft()
             request.waited_s += now_s - request.ready_s
             if not worker.live:

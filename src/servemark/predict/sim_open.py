@@ -15,6 +15,7 @@ from servemark.predict.sim_rules import Deployment, ReplayRules
 from servemark.predict.sim_sessions import SessionPlan, plan_session
 from servemark.predict.types import PrefixCache, StepTimes
 from servemark.replay.open_loop import OpenPlan, in_order
+from servemark.traces.template import TemplateTokens
 from servemark.traces.types import Session, Workload
 
 _INF: Final = math.inf
@@ -29,11 +30,12 @@ def simulate_open(  # noqa: PLR0917 - as closed_loop.simulate
     rules: ReplayRules,
     deployment: Deployment,
     block_tokens: int,
+    template: TemplateTokens | None,
     *,
     keep: bool = False,
 ) -> SimulatedRun:
     """See `closed_loop.simulate`. Sends in the order, at the times and with the cap that `replay.open_loop` has."""
-    return _OpenLoop(workload, cache, times, rules, deployment, block_tokens, keep=keep).run()
+    return _OpenLoop(workload, cache, times, rules, deployment, block_tokens, template, keep=keep).run()
 
 
 class _OpenLoop:
@@ -47,12 +49,14 @@ class _OpenLoop:
         rules: ReplayRules,
         deployment: Deployment,
         block_tokens: int,
+        template: TemplateTokens | None,
         *,
         keep: bool,
     ) -> None:
         if rules.arrivals is None:
             raise input_error("predict.replay.one_load")
         self._rules = rules
+        self._template = template
         self._plan = OpenPlan(
             workload,
             rules.arrivals,
@@ -64,7 +68,7 @@ class _OpenLoop:
         )
         if not workload.requests:
             raise input_error("predict.replay.no_requests", name=workload.name)
-        self._prompts = None if cache is None else Prompts(block_tokens, rules.cache_bust)
+        self._prompts = None if cache is None else Prompts(block_tokens, rules.cache_bust, template)
         self._engines = Engines(deployment, times, cache)
         self._tally = Tally(deployment, keep=keep)
         self._held: OrderedDict[str, SessionPlan] = OrderedDict()
@@ -126,13 +130,14 @@ class _OpenLoop:
         self._left[tree] = self._left.get(tree, plan.requests)
         if self._prompts is not None:
             request.cache = self._prompts.of(plan.id, partial(_same, session), tree, stream, number)
+            request.input_tokens = max(1, request.cache.input_tokens)
         self._engines.submit(request, self._now_s)
         self._tally.max_in_flight = max(self._tally.max_in_flight, self._engines.in_flight)
 
     def _plan_of(self, session: Session) -> SessionPlan:
         plan = self._held.get(session.id)
         if plan is None:
-            plan = plan_session(session, self._rules.cache_bust, 1.0, known=self._prompts is None)
+            plan = plan_session(session, self._rules.cache_bust, 1.0, self._template, known=self._prompts is None)
             self._held[session.id] = plan
             if len(self._held) > _HELD:
                 self._held.popitem(last=False)

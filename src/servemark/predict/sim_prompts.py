@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator
 from servemark.base.errors import input_error
 from servemark.predict.blocks import BlockMaker
 from servemark.predict.types import CacheRequest
+from servemark.traces.template import TemplateTokens
 from servemark.traces.types import CacheBust, Session
 
 
 class Prompts:
     """Streams of trees that are live. A tree's prompts are let go of with it."""
 
-    def __init__(self, block_tokens: int, scope: CacheBust) -> None:
-        self._maker = BlockMaker(block_tokens, cache_bust=scope)
+    def __init__(self, block_tokens: int, scope: CacheBust, template: TemplateTokens | None) -> None:
+        self._maker = BlockMaker(block_tokens, template=template, cache_bust=scope)
         self._trees: dict[str, dict[str, Iterator[CacheRequest]]] = {}
         self._last: dict[str, dict[str, CacheRequest]] = {}
         self._users: dict[str, int] = {}

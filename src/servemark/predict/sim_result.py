@@ -77,10 +77,10 @@ class SimulatedRun:
     """One simulated replay. Times are seconds; `ttft_s`, `tpot_s` and `e2el_s` are distributions over the `ok` requests,
     by the project's definitions; None where there is no value.
 
-    `start_s` and `window_s` are the measured window, `output_tokens` and `input_tokens` what came within it. `wait_share`: time in queues
-    / end-to-end time, summed over requests; `first_wait_share`: the same of the time to first token. `lane_live_s`: time
-    that lanes held a tree. `idle_cut_s`: what the idle caps took away in `idle_moves` moves. `requests`: only where they
-    were asked to be kept.
+    `start_s` and `window_s` are the measured window, `output_tokens` and `input_tokens` what came within it. `wait_share`:
+    time in queues / end-to-end time, summed over requests; `first_wait_share`: the same of the time to first token.
+    `lane_live_s`: time that lanes held a tree. `idle_cut_s`: what the idle caps took away in `idle_moves` moves.
+    `requests`: only where they were asked to be kept.
     """
 
     sent: int

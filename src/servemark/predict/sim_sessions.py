@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from servemark.base.errors import input_error
+from servemark.traces.template import TemplateTokens
 from servemark.traces.theory import session_hits
 from servemark.traces.types import CacheBust, Session, SubAgent, Turn, Workload
 
@@ -52,8 +53,17 @@ class SessionPlan:
 class SessionPlans:
     """The plans of a workload, made when they are asked for and kept while there is room."""
 
-    def __init__(self, workload: Workload, scope: CacheBust, think_scale: float, *, known: bool) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        scope: CacheBust,
+        think_scale: float,
+        template: TemplateTokens | None,
+        *,
+        known: bool,
+    ) -> None:
         self._sessions: Sequence[Session] = workload.sessions
+        self._template = template
         self._scope = scope
         self._think_scale = think_scale
         self._known = known
@@ -74,7 +84,7 @@ class SessionPlans:
             self._held.move_to_end(index)
             return found
         made = plan_session(
-            self._sessions[index], self._scope, self._think_scale, known=self._known, place=index
+            self._sessions[index], self._scope, self._think_scale, self._template, known=self._known, place=index
         )
         self._held[index] = made
         self._held_turns += made.requests + 8
@@ -85,23 +95,30 @@ class SessionPlans:
 
 
 def plan_session(
-    session: Session, scope: CacheBust, think_scale: float, *, known: bool, place: int = 0
+    session: Session,
+    scope: CacheBust,
+    think_scale: float,
+    template: TemplateTokens | None = None,
+    *,
+    known: bool,
+    place: int = 0,
 ) -> SessionPlan:
-    """The plan of one session; without `known` nothing is worked out of what earlier requests held (all 0).
+    """The plan of one session; without `known` nothing is worked out of what earlier requests held (all 0), and prompts
+    have the trace's own tokens alone.
 
     Raises ServemarkError where a length is not known, or a time is none that can be waited for.
     """
-    hits = session_hits(session, scope) if known else {}
+    hits = session_hits(session, scope, template) if known else {}
     main = _stream(session, "", None, session.turns, think_scale)
     streams = {"": main}
     _children(session, main, streams, think_scale)
     for name, stream in streams.items():
         found = hits.get(name) if hits else None
-        stream.known_tokens = (
-            [min(hit.shared, n) for hit, n in zip(found, stream.input_tokens, strict=True)]
-            if found is not None
-            else [0] * len(stream.input_tokens)
-        )
+        if found is None:
+            stream.known_tokens = [0] * len(stream.input_tokens)
+        else:
+            stream.input_tokens = [max(1, hit.total) for hit in found]
+            stream.known_tokens = [hit.shared for hit in found]
     return SessionPlan(session.id, place, streams, sum(len(s.input_tokens) for s in streams.values()))
 
 

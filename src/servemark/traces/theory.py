@@ -63,11 +63,13 @@ def theoretical_hit(
     )
 
 
-def session_hits(session: Session, scope: CacheBust = "none") -> dict[str, list[PromptHit]] | None:
+def session_hits(
+    session: Session, scope: CacheBust = "none", template: TemplateTokens | None = None
+) -> dict[str, list[PromptHit]] | None:
     """Stream name -> what an unbounded cache, empty at the session's start, has of each prompt, stream after stream;
     None where the tokens of one prompt are not known."""
     tree = PrefixTree()
-    atoms = _Atoms(Borders(TemplateTokens(), tree), tree)
+    atoms = _Atoms(Borders(template or TemplateTokens(), tree), tree)
     found: dict[str, list[PromptHit]] = {}
     for stream, turns in session.streams():
         markers = _markers(session.id, stream, len(turns), scope)
