@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servemark.predict.cache import CacheConfig, StateRule, build
-from servemark.predict.cache_stack import StackDistances, least_capacity
 from servemark.predict.cache_pool import as_ids
+from servemark.predict.cache_stack import StackDistances, least_capacity
 from servemark.predict.types import CacheRequest
 
 

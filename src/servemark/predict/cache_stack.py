@@ -9,6 +9,7 @@ a sum over a binary indexed tree.
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 
 import numpy as np
 
@@ -41,13 +42,13 @@ class StackDistances:
         batch = len(self._counts) - 1
         if known:
             cuts = [0, *(np.flatnonzero(np.diff(stamps[:known])) + 1).tolist(), known]
-            for start, stop in zip(cuts, cuts[1:], strict=False):
+            for start, stop in pairwise(cuts):
                 then = int(stamps[start])
                 hits = min(stop, limit) - start
                 if hits > 0:
                     self._before.append(self._used_since(then))
                     self._lengths.append(hits)
-            for start, stop in zip(cuts, cuts[1:], strict=False):
+            for start, stop in pairwise(cuts):
                 self._change(int(stamps[start]), start - stop)
         self._change(batch, len(ids) + nameless)
         self._last[ids] = batch

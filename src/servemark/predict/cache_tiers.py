@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from servemark.base.errors import input_error
-from servemark.predict.cache import CacheConfig, StateRule
+from servemark.predict.cache_config import CacheConfig, StateRule
 from servemark.predict.cache_pool import Ids, LruPool, as_ids
 from servemark.predict.cache_radix import RadixPool
 from servemark.predict.cache_slots import SlotCache

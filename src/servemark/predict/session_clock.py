@@ -64,6 +64,15 @@ class _Stream:
     over: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A running request."""
+
+    worker: int
+    stream: _Stream
+    request: CacheRequest
+
+
 class SessionClock:
     """One pass over a workload. Iterate `play()`: each request as it begins. Nothing depends on the wall clock."""
 
@@ -73,7 +82,7 @@ class SessionClock:
         self._cache = cache
         self._maker = maker
         self._pacing = pacing
-        self._events: list[tuple[float, int, int, object]] = []
+        self._events: list[tuple[float, int, int | _Stream | _Done]] = []
         self._count = 0
         self._queues: dict[int, deque[tuple[float, _Stream, CacheRequest]]] = {}
         self._running: dict[int, int] = {}
@@ -86,20 +95,21 @@ class SessionClock:
         times that is to be played at them, and for sessions that cannot be read."""
         self._first_sessions()
         while self._events:
-            now, _, kind, what = heapq.heappop(self._events)
+            now, _, what = heapq.heappop(self._events)
             self.end_s = max(self.end_s, now)
-            if kind == _ARRIVE:
-                self._open(int(what), -1, now)  # type: ignore[call-overload]
-            elif kind == _SEND and isinstance(what, _Stream):
+            if isinstance(what, int):
+                self._open(what, -1, now)
+            elif isinstance(what, _Stream):
                 self._send(what, now)
-            elif isinstance(what, tuple):
-                self._end(*what, now)
+            elif isinstance(what, _Done):
+                self._end(what, now)
             yield from self._begun
             self._begun.clear()
 
-    def _at(self, time_s: float, kind: int, what: object) -> None:
+    def _at(self, time_s: float, what: int | _Stream | _Done) -> None:
+        """A session by its place arrives, a stream sends, or a request has ended."""
         self._count += 1
-        heapq.heappush(self._events, (time_s, self._count, kind, what))
+        heapq.heappush(self._events, (time_s, self._count, what))
 
     def _first_sessions(self) -> None:
         sessions = self._workload.sessions
@@ -111,7 +121,7 @@ class SessionClock:
         for index, session in enumerate(sessions):
             if session.start_s is None:
                 raise input_error("predict.cache.no_times", trace=self._workload.name)
-            self._at(session.start_s, _ARRIVE, index)
+            self._at(session.start_s, index)
 
     def _open(self, index: int, lane: int, now: float) -> None:
         session = self._workload.sessions[index]
@@ -145,7 +155,7 @@ class SessionClock:
             stream.waiting = True
             return
         think = stream.turns[stream.next].think_s if stream.next else 0.0
-        self._at(stream.ready_s + think, _SEND, stream)
+        self._at(stream.ready_s + think, stream)
 
     def _maybe_done(self, stream: _Stream, now: float) -> None:
         """A stream has ended when its turns and the sub-agents that gate it have."""
@@ -192,10 +202,11 @@ class SessionClock:
             self._begun.append(Begun(request, hit, worker, now, now - sent_s))
             new = request.input_tokens - hit.cached_tokens
             takes = new * self._pacing.prefill_s + (request.output_tokens or 0) * self._pacing.decode_s
-            self._at(now + takes, _END, (worker, stream, request))
+            self._at(now + takes, _Done(worker, stream, request))
 
-    def _end(self, worker: int, stream: _Stream, request: CacheRequest, now: float) -> None:
-        self._cache.end(request, now)
+    def _end(self, done: _Done, now: float) -> None:
+        worker, stream = done.worker, done.stream
+        self._cache.end(done.request, now)
         self._running[worker] -= 1
         number = stream.next
         stream.next += 1
@@ -203,6 +214,3 @@ class SessionClock:
         self._start_children(stream, number, now)
         self._go_on(stream, now)
         self._serve(worker, now)
-
-
-_END, _SEND, _ARRIVE = 0, 1, 2

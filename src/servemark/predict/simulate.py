@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from servemark.predict.blocks import BlockMaker
-from servemark.predict.cache import CacheConfig
+from servemark.predict.cache_config import CacheConfig
 from servemark.predict.cache_pool import as_ids
 from servemark.predict.cache_stack import StackDistances, least_capacity
 from servemark.predict.cache_tiers import CacheCounts, Deployment, written_tokens
@@ -126,7 +126,11 @@ class _Samples:
         start, span = float(at.min()), float(at.max() - at.min())
         count = WINDOWS if span > 0 else 1
         width = span / count
-        place = np.minimum(((at - start) / width).astype(np.int64), count - 1) if span else np.zeros(len(at), np.int64)
+        place = (
+            np.minimum(((at - start) / width).astype(np.int64), count - 1)
+            if span
+            else np.zeros(len(at), np.int64)
+        )
         sums = [np.bincount(place, np.frombuffer(c, np.int64), count) for c in self.tokens]
         requests = np.bincount(place, minlength=count)
         made = []
@@ -166,9 +170,7 @@ def _only_gpu(config: CacheConfig) -> bool:
     return config.policy in {"vllm", "sglang"} and config.gpu_tokens != 0 and not lower
 
 
-def _run(
-    source: Source, config: CacheConfig, pacing: Pacing, stacks: list[StackDistances]
-) -> CacheReport:
+def _run(source: Source, config: CacheConfig, pacing: Pacing, stacks: list[StackDistances]) -> CacheReport:
     cache = Deployment(config)
     maker = BlockMaker(config.block_tokens, template=source.template, cache_bust=source.cache_bust)
     clock = SessionClock(source.workload, cache, maker, pacing)
@@ -213,7 +215,8 @@ def _curve(stacks: list[StackDistances], report: CacheReport, size: int) -> tupl
         return ()
     sizes = sorted({deepest, *(2**i for i in range(deepest.bit_length()) if 2**i * 4096 > deepest)})
     return tuple(
-        SizedShare(blocks * size, report.share(sum(s.hits(blocks) for s in stacks) * size)) for blocks in sizes
+        SizedShare(blocks * size, report.share(sum(s.hits(blocks) for s in stacks) * size))
+        for blocks in sizes
     )
 
 
@@ -223,7 +226,13 @@ def _from_stacks(stacks: list[StackDistances], report: CacheReport, size: int, f
     blocks = least_capacity(stacks, enough)
     found = sum(s.hits(blocks) for s in stacks)
     return LeastSize(
-        "gpu", blocks * size, report.share(found * size), report.share(most * size), fall, "stack-distances", 1
+        "gpu",
+        blocks * size,
+        report.share(found * size),
+        report.share(most * size),
+        fall,
+        "stack-distances",
+        1,
     )
 
 
