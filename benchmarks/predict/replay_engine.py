@@ -47,7 +47,11 @@ def engine(slots: int) -> Iterator[str]:
     """A running server; its base URL."""
     adapter = EmbeddedAdapter()
     asked = EngineRequest(
-        "embedded:smollm2-135m-instruct-q4_1", "fake", "127.0.0.1", free_port(), {"ctx-size": 2048 * slots, "parallel": slots}
+        "embedded:smollm2-135m-instruct-q4_1",
+        "fake",
+        "127.0.0.1",
+        free_port(),
+        {"ctx-size": 2048 * slots, "parallel": slots},
     )
     command = adapter.command(asked)
     url = f"http://127.0.0.1:{asked.port}"
@@ -77,7 +81,9 @@ def _ready(adapter: EmbeddedAdapter, url: str, asked: EngineRequest) -> bool:
 
 
 def _post(url: str, path: str, body: dict[str, object]) -> dict[str, object]:
-    asked = urllib.request.Request(url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    asked = urllib.request.Request(
+        url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(asked, timeout=120) as reply:
         found: dict[str, object] = json.load(reply)
         return found
@@ -147,5 +153,3 @@ def against_engine() -> None:
                     keep_requests=True,
                 )
                 report(f"{lanes} lanes on {SLOTS} slots, {name}", simulated, real)
-
-
