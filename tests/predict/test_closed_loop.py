@@ -18,6 +18,7 @@ from servemark.predict.cache import CacheConfig, build
 from servemark.predict.closed_loop import simulate
 from servemark.predict.sim_result import SimulatedRequest, SimulatedRun
 from servemark.predict.sim_rules import Deployment, ReplayRules, rules_of
+from servemark.predict.types import PrefixCache, StepTimes
 from servemark.replay.arrivals import parse_arrivals
 from servemark.replay.profiles import PROFILES
 from servemark.replay.timeline import IdleCaps
@@ -51,19 +52,12 @@ def one(count: int = 3, **options: float) -> Workload:
 def played(
     given: Workload,
     rules: ReplayRules,
-    times: object = None,
+    times: StepTimes | None = None,
     deployment: Deployment = FREE,
-    cache: object = None,
+    cache: PrefixCache | None = None,
 ) -> SimulatedRun:
     """With every request kept; TTFT 1 s and 0.1 s a token unless told otherwise."""
-    return simulate(
-        given,
-        cache,
-        times or fixed_times(1.0, 0.1),
-        rules,
-        deployment,
-        keep_requests=True,  # type: ignore[arg-type]
-    )
+    return simulate(given, cache, times or fixed_times(1.0, 0.1), rules, deployment, keep_requests=True)
 
 
 def of(run: SimulatedRun, stream: str) -> list[SimulatedRequest]:

@@ -9,7 +9,8 @@ worker has one counter of tokens gained, so that a reply's end is a fixed value 
 - A request begins at once when there is room, not at the next step's border: up to one step too early.
 - A prompt's time is what `prefill_s` says as it begins; streams that join or leave meanwhile do not change it. While it
   is computed, each step carries min(chunk, tokens of all prompts being computed) tokens of it.
-- A cache that routes by itself (`WorkerCache`) says which worker a request goes to, and whether there is room for it.
+- A cache that knows its workers (`WorkerCache`) says which of them a request goes to, and whether there is room for it
+  in its pool, whose shared prefixes it counts once; `kv_tokens` is then the decode workers' alone.
 - A running request holds its whole prompt and reply in the KV pool from its beginning, prefixes that it shares with
   others counted again; so nobody is preempted. Where the pool or the running requests are full, requests wait in order.
 - Prefill workers keep a prompt until it has gone to a decode worker, which takes it as soon as it has room; the first
@@ -200,7 +201,11 @@ class Engines:
         role = "prefill" if split else "both"
         self.fronts = [Worker(role, deployment) for _ in range(deployment.workers)]
         self.decoders = [Worker("decode", deployment) for _ in range(deployment.decode_workers)]
-        self._pool = min(worker.kv_tokens for worker in (*self.fronts, *self.decoders))
+        if self._room is not None:  # the cache knows what shares blocks with what runs
+            for worker in self.fronts:
+                worker.kv_tokens = _INF
+        self._prompt_pool = min(worker.kv_tokens for worker in self.fronts)
+        self._pool = min(worker.kv_tokens for worker in self.decoders or self.fronts)
         self._only = self.fronts[0] if len(self.fronts) == 1 else None
         self._homes: dict[str, Worker] = {}
         self._turn = 0
@@ -224,8 +229,8 @@ class Engines:
         request.start_s = request.ready_s = now_s
         worker = self._only or self._front(request)
         whole = request.input_tokens + request.output_tokens
-        if whole > self._pool:
-            raise _too_small(request, int(self._pool))
+        if whole > self._pool or request.input_tokens > self._prompt_pool:
+            raise _too_small(request, int(min(self._pool, self._prompt_pool)))
         request.worker = worker
         self._on[request] = None
         worker.queue.append(request)

@@ -111,7 +111,8 @@ class Deployment:
     decode (1P1D, xPyD). Raises ServemarkError for what cannot serve.
 
     `gpus`: of all workers together, None where they are not known. `max_running`: requests that one worker runs at once.
-    `kv_tokens`: what one worker's KV pool holds; None: no limit. `decode_kv_tokens`: a decode worker's; None: as
+    `kv_tokens`: what one worker's KV pool holds; None: no limit. A
+    simulated cache that knows its own pool takes its place. `decode_kv_tokens`: a decode worker's; None: as
     `kv_tokens`. `chunk_tokens`: prompt tokens that one step carries at most. `prefills_at_once`: prompts that a worker
     computes at the same time, each in its own time; None: no limit, for step times whose prefill already holds the wait
     for other prompts.
