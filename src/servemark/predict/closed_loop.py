@@ -151,10 +151,11 @@ class _ClosedLoop:
 
     # -- events
 
-    def _until(self, end_s: float) -> None:
+    def _until(self, end_s: float) -> None:  # noqa: PLR0912 - one loop, some hundred thousand times a second
         """Let everything happen that is due before `end_s`."""
         engines, clock = self._engines, self._clock
         handle, ended, events, timers = engines.handle, engines.ended, engines.events, clock.timers
+        send, capped = self._send, self._capped
         while True:
             event_s = events[0][0] if events else _INF
             timer_s = timers[0][0] - clock.offset_s if timers else _INF
@@ -176,17 +177,14 @@ class _ClosedLoop:
                 what.key_s = _INF
                 if timer_s > self._now_s:  # noqa: PLR1730 - faster than a call
                     self._now_s = timer_s
-                self._woken(what)
+                if isinstance(what, LiveStream):
+                    if capped:
+                        what.tree.waiting.pop(what, None)
+                    send(what, self._now_s)
+                elif isinstance(what, _LaneStart):
+                    self._lane(what.lane, what.tree)
         if end_s < _INF:
             self._now_s = max(self._now_s, end_s)
-
-    def _woken(self, what: Waiting) -> None:
-        if isinstance(what, LiveStream):
-            if self._capped:
-                what.tree.waiting.pop(what, None)
-            self._send(what, self._now_s)
-        elif isinstance(what, _LaneStart):
-            self._lane(what.lane, what.tree)
 
     def _send(self, stream: LiveStream, now_s: float) -> None:
         rules = self._rules

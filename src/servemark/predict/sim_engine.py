@@ -233,8 +233,28 @@ class Engines:
             raise _too_small(request, int(min(self._pool, self._prompt_pool)))
         request.worker = worker
         self._on[request] = None
-        worker.queue.append(request)
-        if self._admit(worker, now_s) and worker.ends:
+        if (
+            worker.queue
+            or worker.live >= worker.max_running
+            or worker.prefills >= worker.prefills_at_once
+            or self._room is not None
+            or self._split
+            or worker.kv_used + whole > worker.kv_tokens
+        ):
+            worker.queue.append(request)
+            begun = self._admit(worker, now_s)
+        else:  # as _admit does for a queue of one
+            begun = True
+            if not worker.live:
+                worker.busy_since_s = now_s
+            worker.live += 1
+            worker.kv_used += whole
+            if worker.live > worker.peak_running:  # noqa: PLR1730
+                worker.peak_running = worker.live
+            if worker.kv_used > worker.peak_kv:  # noqa: PLR1730
+                worker.peak_kv = worker.kv_used
+            self._begin(worker, request, now_s)
+        if begun and worker.ends:
             self._replan(worker, now_s)
 
     def handle(self, now_s: float) -> None:
