@@ -35,7 +35,9 @@ WANTED = 1e5
 def spent(workload: Workload, rules: ReplayRules, cache: CacheConfig | None = None) -> tuple[int, float]:
     """(requests, CPU seconds) of one simulation."""
     begun = time.process_time()
-    run = simulate(workload, None if cache is None else build(cache), TIMES, rules, Deployment(gpus=8, max_running=512))
+    run = simulate(
+        workload, None if cache is None else build(cache), TIMES, rules, Deployment(gpus=8, max_running=512)
+    )
     return run.ok, time.process_time() - begun
 
 
@@ -52,7 +54,9 @@ def heap_rate() -> float:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--requests", type=int, default=300_000)
     parser.add_argument("--sessions", type=int, default=40)
     args = parser.parse_args(argv)
@@ -63,7 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for caps in (True, False):
             for lanes in (16, 64, 256):
                 rules = replace(
-                    rules_of(PROFILES["agentx"], lanes), duration_s=None, pressure_requests=0, max_requests=args.requests
+                    rules_of(PROFILES["agentx"], lanes),
+                    duration_s=None,
+                    pressure_requests=0,
+                    max_requests=args.requests,
                 )
                 if not caps:
                     rules = replace(rules, idle_caps=PROFILES["plain"].idle_caps, start_share=None)
@@ -78,9 +85,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 )
         for blocks in (64, 1024):
             config = CacheConfig(block_tokens=blocks, gpu_tokens=4_000_000, token_bytes=13_824.0)
-            rules = replace(rules_of(PROFILES["agentx"], 16), duration_s=None, pressure_requests=0, max_requests=3000)
+            rules = replace(
+                rules_of(PROFILES["agentx"], 16), duration_s=None, pressure_requests=0, max_requests=3000
+            )
             done, took_s = spent(workload, rules, config)
-            print(f"  16 lanes over a cache of 4 M tokens in blocks of {blocks}: {done / took_s:,.0f} requests/s")
+            print(
+                f"  16 lanes over a cache of 4 M tokens in blocks of {blocks}: {done / took_s:,.0f} requests/s"
+            )
     return 0 if best >= WANTED else 1
 
 

@@ -204,6 +204,19 @@ def test_cache_is_asked_in_order_and_bounded() -> None:
     assert caught.value.key == "predict.replay.pool_too_small"
 
 
+def test_prefill_workers_wait_for_their_cache() -> None:
+    """A pool of 448 tokens holds the longest prompt (4 x 96) and its reply, and no second one: all the same everything is
+    played, by workers of both kinds and by prefill workers, and waits are counted."""
+    given = workload(*(Session(n, turns(n, 4, prompt=96)) for n in "abc"))
+    for decoders in (0, 1):
+        deployment = Deployment(decode_workers=decoders, kv_bytes_per_token=1e6, transfer_bytes_per_s=1e8)
+        cache = build(CacheConfig(block_tokens=16, gpu_tokens=448))
+        run = played(given, ReplayRules(3, ramp_s=0.0), deployment=deployment, cache=cache)
+        assert (run.ok, run.cut_off) == (12, 0)
+        assert run.wait_share is not None
+        assert run.wait_share > 0.3
+
+
 def trees(seed: int, sessions: int) -> Workload:
     """Random trees: sub-agents that join or not, and one level more below."""
     draw = random.Random(seed)

@@ -13,7 +13,7 @@ worker has one counter of tokens gained, so that a reply's end is a fixed value 
   in its pool, whose shared prefixes it counts once; `kv_tokens` is then the decode workers' alone.
 - A running request holds its whole prompt and reply in the KV pool from its beginning, prefixes that it shares with
   others counted again; so nobody is preempted. Where the pool or the running requests are full, requests wait in order.
-- Prefill workers keep a prompt until it has gone to a decode worker, which takes it as soon as it has room; the first
+- Prefill workers, whose cache is the one that is simulated, keep a prompt until it has gone to a decode worker, which takes it as soon as it has room; the first
   token is seen one step after its KV has come. A decode worker is sent the whole prompt.
 """
 
@@ -427,6 +427,11 @@ class Engines:
         source.kv_used -= request.input_tokens
         if not source.live:
             source.busy_s += now_s - source.busy_since_s
+        if (
+            self._cache is not None and request.cache is not None
+        ):  # the prefill worker has no more to do with it
+            self._cache.end(request.cache, now_s)
+            request.cache = None
         self._admit(source, now_s)
         _settle(worker, now_s)
         gained = request.gain = worker.gained
