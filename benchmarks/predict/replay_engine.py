@@ -14,6 +14,7 @@ from dataclasses import fields
 from statistics import median
 
 from benchmarks.predict.replay_truth import replayed, report
+
 from servemark.base.errors import ServemarkError
 from servemark.launch.engines.embedded import EmbeddedAdapter
 from servemark.launch.engines.protocol import EngineRequest

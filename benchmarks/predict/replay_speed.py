@@ -4,7 +4,8 @@
 
 A generated agentic trace (plans made once, sessions come again) in 16 to 256 lanes with the idle caps of `agentx`. `net` is
 the rate without making the plans, from the difference of two runs; CPU time of this process. Beside it, as a peer that says
-how fast the machine is just now: pushes and pops of a heap of 100 entries a second. Exit code 1 when no net rate reaches 10^5.
+how fast the machine is just now: pushes and pops of a heap of 100 entries a second. Exit code 1 when no
+net rate reaches 10^5.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from heapq import heapify, heappop, heappush
 from pathlib import Path
 
 from benchmarks.predict.replay_truth import made
+
 from servemark.predict.assumed_times import AssumedTimes
 from servemark.predict.cache import build
 from servemark.predict.cache_config import CacheConfig

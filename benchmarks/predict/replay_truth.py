@@ -12,7 +12,6 @@ predicted. Real replays are this project's own client; exit code 1 when throughp
 from __future__ import annotations
 
 import argparse
-
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -20,13 +19,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.replay.bench import FAKESSE, server
+
 from servemark.metrics.percentiles import percentile
 from servemark.metrics.request import e2el_s, tpot_s, ttft_s
 from servemark.predict.assumed_times import fixed_times
 from servemark.predict.closed_loop import simulate
 from servemark.predict.sim_result import SimulatedRun
 from servemark.predict.sim_rules import Deployment, ReplayRules
-from servemark.predict.types import PrefixCache, StepTimes
 from servemark.replay.client import Client, Target, run
 from servemark.replay.loop import LoopOutcome, LoopPlan, run_closed_loop
 from servemark.replay.record import RequestRecord
