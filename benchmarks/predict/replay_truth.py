@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.replay.bench import FAKESSE, server
@@ -161,7 +162,7 @@ def order(simulated: SimulatedRun, real: Real, start_s: float) -> dict[str, floa
     ours = {(r.session, r.stream, r.turn): r.start_s - start_s for r in simulated.requests}
     both = sorted(set(ours) & set(real.starts), key=lambda key: real.starts[key])
     apart = [abs(ours[key] - real.starts[key]) for key in both]
-    pairs = list(zip(both, both[1:], strict=False))
+    pairs = list(pairwise(both))
     same = sum(ours[a] <= ours[b] for a, b in pairs) / max(1, len(pairs))
     return {
         "both": len(both),

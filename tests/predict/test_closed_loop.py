@@ -150,6 +150,21 @@ def test_processor_sharing_by_hand() -> None:
     assert {r.session: r.end_s for r in run.requests} == pytest.approx({"a": 3.0, "b": 3.0})
 
 
+def test_growing_context_by_hand() -> None:
+    """A step takes 10 us a token of context: from 1,000 to 1,100 tokens 100 steps take 100 x 1,050 x 10 us."""
+    given = workload(Session("a", (Turn((Message("user", (Segment("a", 1000),)),), 101),)))
+    run = played(given, ReplayRules(1), AssumedTimes(context_s_per_token=1e-5))
+    assert run.window_s == pytest.approx(1.05)
+
+
+def test_the_warm_up_fills_the_cache() -> None:
+    """Recorded sends a second apart, t* at 1.5 s: turn 1 (200 tokens) warms up, so turn 2 finds 12 blocks of 16."""
+    made = tuple(replace(t, at_s=float(n)) for n, t in enumerate(turns("m", 4)))
+    rules = ReplayRules(1, start_share=(0.5, 0.5))
+    run = played(workload(Session("s", made)), rules, cache=build(CacheConfig(block_tokens=16)))
+    assert [(r.turn, r.cached_tokens) for r in run.requests] == [(2, 192), (3, 288)]
+
+
 def test_prefills_wait_and_waits_are_counted() -> None:
     """Two prompts of 1 s at once on a worker that computes one at a time: the second waits 1 s."""
     two = workload(*(Session(n, turns(n, 1, output=1)) for n in "ab"))
