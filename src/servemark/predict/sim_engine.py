@@ -14,7 +14,7 @@ worker has one counter of tokens gained, so that a reply's end is a fixed value 
 - A running request holds its whole prompt and reply in the KV pool from its beginning, prefixes that it shares with
   others counted again; so nobody is preempted. Where the pool or the running requests are full, requests wait in order.
 - Prefill workers, whose cache is the one that is simulated, keep a prompt until it has gone to a decode worker, which takes
-  it as soon as it has room; the first token is seen one step after its KV has come. A decode worker is sent the whole prompt.
+  it as soon as it has room; the first token is seen one step after its KV has come. The whole prompt is sent.
 """
 
 from __future__ import annotations
