@@ -2,7 +2,8 @@
 
 1. What NVML and CUDA show. 2. Each GPU by itself, all at once: memory, bf16, fp8. 3. Host copies, one GPU after the
 other, as they share the host's memory. 4. Links between GPUs one after the other, and beside them pinning, which
-works on host memory. All processes are started at the beginning, since loading torch takes longer than a probe.
+works on host memory. All processes are started at the beginning and waited for, since loading torch takes longer than a
+probe and would disturb others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from servemark.preflight.facts import PAGE_2M
 from servemark.preflight.gpu.lines import Line, Told, Trouble
 from servemark.preflight.gpu.pin_child import SIZES
-from servemark.preflight.gpu.team import Command, Job, Team, child_command
+from servemark.preflight.gpu.team import Command, Job, Team, child_command, settle
 from servemark.preflight.memory_child import POOL
 from servemark.preflight.root import integer
 
@@ -28,6 +29,8 @@ TOTAL_SECONDS = 58.0
 """Until the last probe is ended; judging and the end of the watch come on top."""
 LIST_SECONDS = 15.0
 WATCH_SECONDS = 4.0
+SETTLE_SECONDS = 25.0
+"""At most until probes begin: torch from a cold disk takes that long."""
 PIN_SECONDS = 34.0
 MAX_DEVICES = 64
 
@@ -133,11 +136,14 @@ class _Run:
             [[team for job in lane if (team := self.start(job)) is not None] for lane in phase]
             for phase in phases(devices, self.options)
         ]
-        watching = False
+        settle(
+            [team for team in self.teams if team.job.gpus],
+            min(self.end, time.monotonic() + SETTLE_SECONDS),
+            self.take,
+        )
+        if watch is not None:
+            watch.go(WATCH_SECONDS)
         for phase in plan:
-            if watch is not None and not watching:
-                watch.go()
-                watching = True
             self.lanes(phase)
         if watch is not None:
             watch.finish_watching()

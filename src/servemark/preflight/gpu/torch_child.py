@@ -15,8 +15,8 @@ from datetime import timedelta
 from typing import Any
 
 from servemark.preflight.facts import MIB
-from servemark.preflight.gpu.child import UnmeasuredError, Work
 from servemark.preflight.gpu.lines import Writer
+from servemark.preflight.gpu.work import UnmeasuredError, Work
 
 NEEDS = {name: {"torch": "no_torch"} for name in ("bf16", "fp8")} | {
     "nccl": {"torch": "no_torch", "torch.distributed": "no_torch"}
