@@ -128,6 +128,21 @@ def test_ranks_do_not_wait_for_a_dead_one(tmp_path: Path) -> None:
     assert time.monotonic() - begun < 20
 
 
+def test_ranks_do_not_wait_for_one_that_gave_up(tmp_path: Path) -> None:
+    """The second says why it cannot: the first's waiting is not told as a second trouble."""
+    body = READY.replace("sys.stdin.readline()", "job=json.loads(sys.stdin.readline())") + (
+        "if job['rank'] == 0: time.sleep(99)\n"
+        'print(json.dumps({"kind": "unmeasured", "reason": "cuda_error", "detail": "IPC", "gpus": [0, 1]}))\n'
+        'print(\'{"kind": "done"}\')'
+    )
+    begun = time.monotonic()
+    lines = ran(Job("ipc", (0, 1), 60.0, ranks=2), tmp_path, script(body))
+    assert [(line.reason, line.detail) for line in lines if isinstance(line, Trouble)] == [
+        ("cuda_error", "IPC")
+    ]
+    assert time.monotonic() - begun < 20
+
+
 def all_of(measured: Measured, kind: type[Line]) -> list[Line]:
     """Lines of one kind."""
     return [line for line in measured.lines if isinstance(line, kind)]

@@ -8,7 +8,16 @@ from typing import Any
 
 from servemark.catalog.hardware import Gpu, gpu_of_device
 from servemark.preflight.finding import Command, Finding, Saying, Verdict, say, seconds, size
-from servemark.preflight.gpu.judge import LINK_PROBES, Compared, Judged, State, compare, is_link, judge_gpus
+from servemark.preflight.gpu.judge import (
+    ESSENTIAL,
+    LINK_PROBES,
+    Compared,
+    Judged,
+    State,
+    compare,
+    is_link,
+    judge_gpus,
+)
 from servemark.preflight.gpu.lines import Figure, Line, Pinned, Told, Trouble
 from servemark.preflight.gpu.run import Measured, measure
 from servemark.preflight.gpu.shown import difference, figure_name, probe_name, quantity, rate, share
@@ -232,7 +241,13 @@ def _probes(measured: Measured, judged: tuple[Judged, ...], xids: tuple[Xid, ...
     states: dict[str, int] = {}
     for one in judged:
         states[one.state] = states.get(one.state, 0) + 1
+    slowest = {
+        name: min(values)
+        for name in ESSENTIAL
+        if (values := [c.figure.value for one in judged for c in one.compared if c.figure.name == name])
+    }
     plain: dict[str, object] = {
+        "slowest": slowest,
         "seconds": round(measured.seconds, 3),
         "states": states,
         "driver": (measured.nvml or {}).get("driver"),

@@ -1,7 +1,7 @@
 """Populate host memory and pin it for a GPU, by page kind and size: what registering KV memory costs.
 
 Order: small sizes first, so that what a short time leaves out is the largest. A size is left out, and the reason
-told, when it would take more than 60 % of the available memory, or longer than what is left by the previous size.
+told, when it would take more than three quarters of the available memory, or longer than what is left by the previous size.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -18,14 +19,14 @@ from servemark.preflight.allocation import Mapping, Method, allocate, populate, 
 from servemark.preflight.facts import GIB, MIB, PAGE_2M
 from servemark.preflight.gpu.copy_child import available_bytes
 from servemark.preflight.gpu.driver import Cuda, CudaError
-from servemark.preflight.gpu.lines import Pinned, Writer
+from servemark.preflight.gpu.lines import Pinned, Writer, number
 from servemark.preflight.gpu.work import Work
 from servemark.preflight.memory_child import ENDING, NotGrantedError, reserved
 
 NEEDS: dict[str, dict[str, str]] = {}
 SIZES = (GIB, 4 * GIB, 16 * GIB)
 PAGES: tuple[Method, ...] = ("4k", "thp", "hugetlb")
-SHARE = 0.6
+SHARE = 0.75
 """Of the available memory at most."""
 COPY_BYTES = 256 * MIB
 
@@ -52,8 +53,8 @@ def _behave() -> None:
             signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    for number in ENDING:
-        signal.signal(number, ended)
+    for one in ENDING:
+        signal.signal(one, ended)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
@@ -73,8 +74,9 @@ def _one(
         return _refused(pages, size, "time", f"{guess:.1f} s needed")
     begun = time.monotonic()
     try:
-        with reserved(size // PAGE_2M if pages == "hugetlb" else 0, {}):
-            row = _registered(*gpu, pages, size)
+        told: dict[str, object] = {}
+        with reserved(size // PAGE_2M if pages == "hugetlb" else 0, told):
+            row = replace(_registered(*gpu, pages, size), reserve_s=number(told.get("reserve_s")))
     except NotGrantedError as refusal:
         return _refused(pages, size, "hugepages", str(refusal))
     except (OSError, CudaError) as error:

@@ -153,8 +153,9 @@ class _Run:
         """Lanes at the same time, the jobs of a lane one after the other."""
 
         def work(lane: Sequence[Team]) -> None:
-            for team in lane:
-                team.run(self.end, self.take)
+            with contextlib.suppress(OSError, ValueError):  # closed under our hands: the run was broken off
+                for team in lane:
+                    team.run(self.end, self.take)
 
         threads = [threading.Thread(target=work, args=(lane,), daemon=True) for lane in lanes]
         for thread in threads:

@@ -83,6 +83,7 @@ class Rank:
     nonsense: bool = False
     open: bool = True
     killed: bool = False
+    troubled: bool = False
 
 
 class Team:
@@ -160,7 +161,11 @@ class Team:
                     self.read(key.data, sink)
                     if not key.data.open:
                         selector.unregister(key.fileobj)
-                        if self.job.ranks > 1 and limit is not None and not key.data.done:
+                        if (
+                            self.job.ranks > 1
+                            and limit is not None
+                            and (key.data.troubled or not key.data.done)
+                        ):
                             limit = min(limit, time.monotonic() + GRACE_SECONDS)  # the others wait in vain
         self.stop(polite=self.job.probe == "pin" and late is not None)
         for trouble in self._troubles(late):
@@ -193,6 +198,7 @@ class Team:
         if found is None:
             rank.nonsense = True
             return
+        rank.troubled = rank.troubled or isinstance(found, Trouble)
         if found not in self.lines:  # each process of a probe may tell the same trouble
             self.lines.append(found)
             sink(found)
