@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -225,6 +226,46 @@ def test_a_pin_that_does_not_fit(gpus: pytest.MonkeyPatch, tmp_path: Path) -> No
     rows = [line for line in lines if isinstance(line, Pinned)]
     assert [row.reason for row in rows[3:]] == ["host_memory"] * 3
     assert rows[0].reason is None and rows[0].register_s is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_broken_off(gpus: pytest.MonkeyPatch, tmp_path: Path, number: signal.Signals) -> None:
+    """Ended in the midst of pinning: no process stays, reserved pages are given back; only kill -9 leaves the folder."""
+    gpus.setenv("TMPDIR", str(tmp_path))
+    gpus.setenv("FAKE_CUDA_COUNT", "1")
+    options = {**SMALL, "pin": {"sizes": [128 * MIB] * 50}}
+    code = f"from servemark.preflight.gpu.run import measure; measure(print, options={options!r})"
+    before = pool()
+    run = subprocess.Popen(
+        [sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert run.stdout is not None
+    assert any("Pinned" in line for line in run.stdout)
+    children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    run.send_signal(number)
+    run.communicate(timeout=30)
+    end = time.monotonic() + 10
+    while any(alive(child) for child in children) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert children and not any(alive(child) for child in children)
+    assert pool() == before
+    assert len(list(tmp_path.glob("servemark-gpu-*"))) == (number == signal.SIGKILL)
+
+
+def pool() -> str:
+    """Huge pages of the host."""
+    try:
+        return Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages").read_text()
+    except OSError:
+        return ""
+
+
+def alive(process: str) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_cpus_of_an_address_that_is_none() -> None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from servemark.preflight.facts import PAGE_2M
 from servemark.preflight.gpu.lines import Line, Told, Trouble
@@ -78,23 +80,29 @@ def measure(
     run = _Run(folder, begun + total_s, sink, command, options or {})
     pool = _pool()
     try:
-        told = run.ask()
-        devices = devices_of(told.get("cuda"), told.get("nvml"))
-        if devices:
-            run.probe(devices)
-        told |= {line.probe: line.facts for line in run.lines if isinstance(line, Told)}
-        return Measured(
-            devices,
-            told.get("nvml"),
-            told.get("cuda"),
-            told.get("watch"),
-            tuple(line for line in run.lines if not isinstance(line, Told)),
-            time.monotonic() - begun,
-        )
+        with _told_to_end():
+            return run.measured(begun)
     finally:
         run.close()
         _restore(pool)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _told_to_end() -> Iterator[None]:
+    """SIGTERM is an exception inside, so that things are put in order; only the main thread may set that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Run:
@@ -104,6 +112,22 @@ class _Run:
         self.teams: list[Team] = []
         self._sink = sink
         self._lock = threading.Lock()
+
+    def measured(self, begun: float) -> Measured:
+        """Ask, probe, and gather. `begun`: monotonic."""
+        told = self.ask()
+        devices = devices_of(told.get("cuda"), told.get("nvml"))
+        if devices:
+            self.probe(devices)
+        told |= {line.probe: line.facts for line in self.lines if isinstance(line, Told)}
+        return Measured(
+            devices,
+            told.get("nvml"),
+            told.get("cuda"),
+            told.get("watch"),
+            tuple(line for line in self.lines if not isinstance(line, Told)),
+            time.monotonic() - begun,
+        )
 
     def take(self, line: Line) -> None:
         """Keep a line and pass it on."""
