@@ -140,6 +140,16 @@ def test_more_than_the_data_sheet_is_no_measurement() -> None:
             ),
             "ECC_UNCORRECTABLE",
         ),
+        (
+            Trouble(
+                "unmeasured",
+                "bf16",
+                (0,),
+                "error",
+                "AcceleratorError: CUDA error: unspecified launch failure",
+            ),
+            "unspecified launch failure",
+        ),
     ],
 )
 def test_broken(line: Trouble, said: str) -> None:
@@ -219,6 +229,17 @@ def test_only_nvml() -> None:
     assert finding.facts["state"] == "unjudged"
 
 
+@pytest.mark.parametrize(
+    ("reason", "verdict"), [("cuda_error", "fail"), ("hang", "fail"), ("no_cuda", "none")]
+)
+def test_cuda_that_does_not_start(reason: str, verdict: str) -> None:
+    """NVML sees the GPU; without the NVLink fabric's manager CUDA answers CUDA_ERROR_SYSTEM_NOT_READY."""
+    line = Trouble("unmeasured", "cuda", (), reason, "cuInit: CUDA_ERROR_SYSTEM_NOT_READY")
+    measured = replace(host(line, nvml=nvml()), devices=(), cuda=None)
+    (finding,) = judged(measured, topic="gpu_probe")
+    assert finding.verdict == verdict and ("CUDA does not start" in words(finding)) is (verdict == "fail")
+
+
 def test_links_against_references() -> None:
     """NIXL over NVLink: 282 and 5.9 GB/s on two real H200s; a host without the direct path moved 0.03 GB/s."""
     good = [Figure("nixl_1_bytes_per_s", (0, 1), 286e9), Figure("nixl_1024_bytes_per_s", (0, 1), 8.5e9)]
@@ -230,6 +251,16 @@ def test_links_against_references() -> None:
     )
     (finding,) = judged(host(Figure("nixl_1_bytes_per_s", (0,), 0.03e9)), topic="gpu_links")
     assert finding.verdict == "none", "within one GPU there is no reference"
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict"), [("no_nixl", "none"), ("cuda_error", "warn"), ("hang", "warn")]
+)
+def test_a_link_that_does_not_work(reason: str, verdict: str) -> None:
+    """What is not installed is no fault; CUDA IPC that fails is: transfers would fall back to a slow path."""
+    probe = "nixl" if reason == "no_nixl" else "ipc"
+    (finding,) = judged(host(Trouble("unmeasured", probe, (0,), reason, "x")), topic="gpu_links")
+    assert finding.verdict == verdict
 
 
 def test_the_gpu_with_slow_links_is_named() -> None:

@@ -45,8 +45,15 @@ BROKEN_ERRORS = (
     "NVLINK_UNCORRECTABLE",
     "CONTAINED",
     "DEVICE_UNAVAILABLE",
+    "uncorrectable ECC",
+    "hardware stack error",
+    "illegal memory access",
+    "unspecified launch failure",
 )
-"""Parts of names of driver errors after which a GPU cannot be trusted: our own programs are the same everywhere."""
+"""Parts of the driver's names for errors, and of torch's words for them, after which a GPU cannot be trusted.
+
+Our own programs are the same everywhere.
+"""
 BASIC = ("memory", "bf16")
 """Probes that take a fraction of a second on a GPU that works: one that never answers is broken."""
 LINK_PROBES = ("peer", "ipc", "nccl", "nixl")
