@@ -133,7 +133,6 @@ def test_more_than_the_data_sheet_is_no_measurement() -> None:
     ("line", "said"),
     [
         (Trouble("wrong", "memory", (0,), "data", "64 B at 0x10"), "every answer of this GPU is in doubt"),
-        (Trouble("unmeasured", "bf16", (0,), "hang", "12 s"), "no answer within 12 s"),
         (
             Trouble(
                 "unmeasured", "fp8", (0,), "cuda_error", "cuCtxSynchronize: CUDA_ERROR_ECC_UNCORRECTABLE"
@@ -153,9 +152,21 @@ def test_more_than_the_data_sheet_is_no_measurement() -> None:
     ],
 )
 def test_broken(line: Trouble, said: str) -> None:
-    """Wrong data, no answer, an error of the hardware: exit code 1, whatever the speed."""
+    """Wrong data, an error of the hardware: exit code 1, whatever the speed."""
     (finding,) = judged(host(*figures(0), line))
     assert finding.verdict == "fail" and finding.facts["state"] == "broken" and said in words(finding)
+
+
+def test_no_answer_is_broken_where_others_answer() -> None:
+    """Alone, or when no GPU ends the probe, a host without processor time is as likely: not judged, and said."""
+    silent = [Trouble("unmeasured", "bf16", (n,), "hang", "12 s") for n in (0, 1)]
+    found = judged(host(*figures(0, bf16_flop_per_s=0), silent[0], *figures(1), count=2))
+    assert [finding.facts["state"] for finding in found] == ["broken", "healthy"]
+    assert "no answer within 12 s" in words(found[0])
+    both = [*figures(0, bf16_flop_per_s=0), *figures(1, bf16_flop_per_s=0), *silent]
+    found = judged(host(*both, count=2))
+    assert [finding.facts["state"] for finding in found] == ["unjudged", "unjudged"]
+    assert "no end within its time (12 s)" in words(found[0])
 
 
 def test_a_crash_or_a_lack_is_not_broken() -> None:
