@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# What changed since the last time is checked and measured, and the report is written again: from cron, without any CI service.
+#
+#   17 3 * * *  cron.sh REPOSITORY SUITE RESULTS [CLUSTER] >> /var/log/servemark.log 2>&1
+#
+# REPOSITORY is a clone of its own, brought to its upstream branch; SUITE the suite's folder in it; RESULTS the folder with the
+# official home (`home/`) and the pages (`site/`). A second start while one works ends at once. What failed is tried again
+# the next time: the commit is noted only when every point has its result. Exit code: 0 done or nothing to do, 1 findings or
+# failed points, 2 bad use.
+set -euo pipefail
+if [ "$#" -lt 3 ]; then
+  echo "usage: cron.sh REPOSITORY SUITE RESULTS [CLUSTER]" >&2
+  exit 2
+fi
+repository=$1 suite=$2 results=$3 cluster=${4:-local}
+mkdir -p "$results/site"
+exec 9> "$results/cron.lock"
+flock --nonblock 9 || { echo "another one is at work"; exit 0; }
+cd "$repository"
+if git rev-parse --quiet --verify '@{upstream}' > /dev/null; then
+  git fetch --quiet
+  git merge --quiet --ff-only '@{upstream}'
+fi
+head=$(git rev-parse HEAD)
+last=$(cat "$results/measured-commit" 2> /dev/null || true)
+if [ "$head" = "$last" ]; then
+  echo "nothing new since $head"
+  exit 0
+fi
+servemark check "$suite"
+since=()
+if [ -n "$last" ]; then since=(--changed-since "$last"); fi
+code=0
+if [ -z "$last" ] || [ -n "$(servemark plan "$suite" --no-canary --json "${since[@]}" | head -n 1)" ]; then
+  # The lock is this script's: what a sweep leaves running must not hold it.
+  servemark sweep start --suite "$suite" "${since[@]}" --cluster "$cluster" --canary --home "$results/home" 9>&- || code=$?
+fi
+if [ "$code" -gt 1 ]; then exit "$code"; fi
+servemark report source=servemark --home "$results/home" --out "$results/site/index.html" --lang en || code=1
+servemark report source=servemark --home "$results/home" --out "$results/site/zh.html" --lang zh || code=1
+if [ "$code" -eq 0 ]; then
+  echo "$head" > "$results/measured-commit.new"
+  mv "$results/measured-commit.new" "$results/measured-commit"
+fi
+exit "$code"
