@@ -101,7 +101,7 @@ def test_every_call_is_of_a_verb_and_its_options() -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflow_is_safe(path: Path) -> None:
-    """Nothing of an expression in a script, no standing permission, pinned actions, no token left in a checkout that runs code."""
+    """No expression in a script, no standing permission, pinned actions, no token left in a checkout that runs code."""
     found = workflow(path)
     assert found["permissions"] == {}
     assert "pull_request_target" not in found["on"]

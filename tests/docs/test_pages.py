@@ -1,4 +1,4 @@
-"""Every page exists in both languages, with the same headings and the same code, a switcher, and links that lead somewhere."""
+"""Every page exists in both languages, with the same headings and code, a switcher, and links that lead somewhere."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ class Shell:
         """Type one block; what it printed. Fails with the output when a command fails."""
         state = self.folder.parent / "state"
         before = f'[ -e "{state}" ] && . "{state}"\n'
-        after = f'\n{{ declare -p | grep -E "^declare -[-a] [a-z]+=" || true; printf "cd %q\\n" "$PWD"; printf "set --"; printf " %q" "$@"; echo; }} > "{state}"'
+        names = 'declare -p | grep -E "^declare -[-a] [a-z]+=" || true'
+        after = f'\n{{ {names}; printf "cd %q\\n" "$PWD"; printf "set --"; printf " %q" "$@"; echo; }} > "{state}"'
         script = f"set -eo pipefail\n{before}{block.body}{after}"
         done = subprocess.run(["bash", "-c", script], cwd=self.folder, env=self.environment(), stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=self.timeout_s, check=False)  # fmt: skip

@@ -200,7 +200,7 @@ def add(keys: tuple[str, ...], suite: str, home: str | None, as_json: bool, **op
 @click.option("--upto", metavar="REF|FILE", help="cli.changelog.upto")
 @_suite
 @common
-def canonicalize(
+def canonicalize(  # noqa: PLR0917 - options of one verb
     pr: str, base: str | None, upto: str | None, suite: str, home: str | None, as_json: bool
 ) -> int:
     """Replace placeholders of new entries by the address."""

@@ -1,6 +1,6 @@
 """The generated page of formats: what each importer makes of a file that the tool itself wrote.
 
-A table is not written by hand and not read out of the importer's code: the sample is imported, and what came of it is listed.
+No table is written by hand or read out of an importer's code: the sample is imported, and what came of it is listed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SAMPLES = {
     "llmd-report": ("llmd_report/vllm-benchmark.yaml",),
     "lm-eval": ("lm_eval/results_2026-11-30T09-21-28.343591.json",),
 }
-"""Importer -> files below the folder of samples, whose README says how each was made. The others give no points by themselves."""
+"""Importer -> files below the folder of samples, whose README says how each was made. Others give no points alone."""
 _HINTS = {"hardware": "h200", "engine": "vllm", "model": "org/model", "gpus": "8"}
 
 

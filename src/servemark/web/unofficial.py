@@ -1,4 +1,4 @@
-"""Results of a folder that anybody may lay over the official ones by name: what CI measured of a change nobody has let in yet.
+"""Results of a folder that anybody may lay over the official ones by name: what CI measured of a change not let in yet.
 
 `FOLDER/ID.*` is a file of any format that `import` knows. It is read when it is first asked for, in the process of
 uploads with its limits, and again when it changed; it enters no store and no front.
