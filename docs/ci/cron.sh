@@ -4,9 +4,9 @@
 #   17 3 * * *  cron.sh REPOSITORY SUITE RESULTS [CLUSTER] >> /var/log/servemark.log 2>&1
 #
 # REPOSITORY is a clone of its own, brought to its upstream branch; SUITE the suite's folder in it; RESULTS the folder with the
-# official home (`home/`) and the pages (`site/`). A second start while one works ends at once. What failed is tried again
-# the next time: the commit is noted only when every point has its result. Exit code: 0 done or nothing to do, 1 findings or
-# failed points, 2 bad use.
+# official home (`home/`) and the pages (`site/`). A second start while one works ends at once. A commit whose points have not all
+# a result is gone on with the next time: what was measured stays, what failed is tried again. Exit code: 0 done or nothing
+# to do, 1 findings or failed points, 2 bad use.
 set -euo pipefail
 if [ "$#" -lt 3 ]; then
   echo "usage: cron.sh REPOSITORY SUITE RESULTS [CLUSTER]" >&2
@@ -16,6 +16,10 @@ repository=$1 suite=$2 results=$3 cluster=${4:-local}
 mkdir -p "$results/site"
 exec 9> "$results/cron.lock"
 flock --nonblock 9 || { echo "another one is at work"; exit 0; }
+note() { # NAME: the commit, whole or not at all
+  echo "$head" > "$results/$1.new"
+  mv "$results/$1.new" "$results/$1"
+}
 cd "$repository"
 if git rev-parse --quiet --verify '@{upstream}' > /dev/null; then
   git fetch --quiet
@@ -31,15 +35,20 @@ servemark check "$suite"
 since=()
 if [ -n "$last" ]; then since=(--changed-since "$last"); fi
 code=0
-if [ -z "$last" ] || [ -n "$(servemark plan "$suite" --no-canary --json "${since[@]}" | head -n 1)" ]; then
-  # The lock is this script's: what a sweep leaves running must not hold it.
+points=$({ servemark plan "$suite" --no-canary --json "${since[@]}" || [ $? -eq 1 ]; } |
+  python3 -I -c 'import json, sys; print(len(json.load(sys.stdin)["points"]))')
+# The lock is this script's: what a sweep leaves running must not hold it (9>&-).
+if [ "$head" = "$(cat "$results/tried-commit" 2> /dev/null || true)" ]; then
+  servemark sweep resume latest --home "$results/home" 9>&- ||
+    servemark sweep retry latest --failed --home "$results/home" 9>&- || code=$?
+elif [ "$points" -gt 0 ]; then
+  note tried-commit
   servemark sweep start --suite "$suite" "${since[@]}" --cluster "$cluster" --canary --home "$results/home" 9>&- || code=$?
 fi
 if [ "$code" -gt 1 ]; then exit "$code"; fi
 servemark report source=servemark --home "$results/home" --out "$results/site/index.html" --lang en || code=1
 servemark report source=servemark --home "$results/home" --out "$results/site/zh.html" --lang zh || code=1
 if [ "$code" -eq 0 ]; then
-  echo "$head" > "$results/measured-commit.new"
-  mv "$results/measured-commit.new" "$results/measured-commit"
+  note measured-commit
 fi
 exit "$code"

@@ -129,13 +129,14 @@ def test_labels_of_the_sweep() -> None:
     (script,) = [text for text in run_scripts(path) if "sweep start" in text]
     asked = {}
     for label in ("full-sweep-enabled", "full-sweep-fail-fast"):
-        stub = 'servemark() { echo "$@"; }; git() { echo abc; }\n'
+        plan = '[ "$1" != plan ] || echo "{\\"points\\": [1]}"; [ "$1" = plan ] || echo "$@"'
+        stub = f"servemark() {{ {plan}; }}; git() {{ echo abc; }}\n"
         env = {"LABEL": label, "SUITE": "s", "BASE": "b", "HEAD": "h", "CLUSTER": "c", "RESULTS": "/r", "NUMBER": "7",
                "GITHUB_RUN_ID": "9", "PATH": os.environ["PATH"]}  # fmt: skip
         done = subprocess.run(
             ["bash", "-eu", "-c", stub + script], env=env, capture_output=True, text=True, check=True
         )
-        asked[label] = done.stdout.split()
+        asked[label] = done.stdout.splitlines()[-1].split()
     one, other = asked.values()
     assert [pair for pair in zip(one, other, strict=True) if pair[0] != pair[1]] == [
         ("--keep-going", "--fail-fast")
