@@ -45,6 +45,7 @@ elif [ "$points" -gt 0 ]; then
   note tried-commit
   servemark sweep start --suite "$suite" "${since[@]}" --cluster "$cluster" --canary --home "$results/home" 9>&- || code=$?
 fi
+if [ "$code" -eq 2 ]; then rm -f "$results/tried-commit"; fi # nothing was begun that could be gone on with
 if [ "$code" -gt 1 ]; then exit "$code"; fi
 servemark report source=servemark --home "$results/home" --out "$results/site/index.html" --lang en || code=1
 servemark report source=servemark --home "$results/home" --out "$results/site/zh.html" --lang zh || code=1
