@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from tests.docs.doc_pages import DOCS, ROOT, blocks
+from tests.docs.doc_pages import DOCS, ROOT, Block, blocks
 from tests.docs.typed import Shell, missing_lines, shape
 
 
@@ -123,19 +122,65 @@ def _run(lines: list[str]) -> list[str]:
     return lines[:end]
 
 
-def test_rule_and_engine_of_the_pages(tmp_path: Path) -> None:
-    """The code on the pages for contributors compiles, and their texts are those of both languages."""
-    rule, engine = ((DOCS / "how-to" / name).read_text() for name in ("add-a-rule.md", "add-an-engine.md"))
-    for page in (rule, engine):
-        for block in blocks(page):
-            if block.language == "python":
-                compile(block.body, "page", "exec")
-    keys = [re.findall(r'"(checks\.rcp906[a-z.]*)"', b.body) for b in blocks(rule) if b.language == "json"]
-    assert len(keys) == 2 and keys[0] == keys[1] == [
-        "checks.rcp906",
-        "checks.rcp906.summary",
-        "checks.rcp906.why",
-    ]
-    recipe = next(b.body for b in blocks(engine) if b.language == "yaml")
-    (tmp_path / "r.yaml").write_text(recipe)
-    assert "type: acme" in recipe
+def source_copy(folder: Path) -> Shell:
+    """A copy of the program and its suites, whose shell runs the copy."""
+    for name in ("src", "suites", "models", "hardware", "rates"):
+        shutil.copytree(
+            ROOT / name, folder / "servemark" / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    return Shell(folder / "servemark", source=folder / "servemark" / "src")
+
+
+def added(diff: str) -> str:
+    """The lines that a diff adds."""
+    return "".join(line[1:] + "\n" for line in diff.splitlines() if line.startswith("+"))
+
+
+def insert_after(file: Path, mark: str, new: str) -> None:
+    """Put text behind the end of the line that holds `mark`."""
+    text = file.read_text(encoding="utf-8")
+    assert text.count(mark) == 1, (file, mark)
+    end = text.index("\n", text.index(mark)) + 1
+    file.write_text(text[:end] + new + text[end:], encoding="utf-8")
+
+
+def test_add_a_rule(tmp_path: Path) -> None:
+    """The page's function and texts, put where it says, are a rule that finds its case and leaves sound suites alone."""
+    shell = source_copy(tmp_path)
+    page = blocks((DOCS / "how-to/add-a-rule.md").read_text(encoding="utf-8"))
+    package = shell.folder / "src" / "servemark"
+    rules = package / "checks" / "rules" / "recipe.py"
+    (function,) = [block.body for block in page if block.language == "python"]
+    rules.write_text(f"{rules.read_text(encoding='utf-8')}\n\n{function}", encoding="utf-8")
+    texts = [block.body for block in page if block.language == "json"]
+    for lang, new in zip(("en", "zh"), texts, strict=True):
+        insert_after(package / "base" / "messages" / lang / "checks.json", '"checks.rcp905.why"', new)
+    assert "首尾" in shell.type(Block("sh", "servemark explain RCP906 --lang zh\n", ""))
+    spoilt = (
+        shell.folder / "suites" / "kimi-k3-b300" / "recipes" / "kimi-k3" / "vllm" / "b300" / "agg-c16.yaml"
+    )
+    assert "RCP906" not in shell.type(Block("sh", "servemark check suites/kimi-k3-b300\n", ""))
+    spoilt.write_text(spoilt.read_text().replace("NCCL_CUMEM_ENABLE: '1'", "NCCL_CUMEM_ENABLE: '1 '"))
+    assert "RCP906" in shell.type(Block("sh", "servemark check suites/kimi-k3-b300\n", ""))
+
+
+def test_add_an_engine(tmp_path: Path) -> None:
+    """The page's module, lines and recipe, put where it says, give the command line that it shows."""
+    shell = source_copy(tmp_path)
+    page = blocks((DOCS / "how-to/add-an-engine.md").read_text(encoding="utf-8"))
+    launch = shell.folder / "src" / "servemark" / "launch"
+    (module,) = [block.body for block in page if block.language == "python"]
+    (launch / "engines" / "acme.py").write_text(module, encoding="utf-8")
+    worker, words = (added(block.body) for block in page if block.language == "diff")
+    job = launch / "job.py"
+    job.write_text(job.read_text().replace("engines import dynamo", "engines import acme, dynamo", 1))
+    insert_after(job, '    "trtllm": trtllm.worker,', worker)
+    insert_after(launch / "engines" / "readers.py", '    "trtllm": Words(', words)
+    suite, see = (block for block in page if block.language == "sh")
+    (recipe,) = [block.body for block in page if block.language == "yaml"]
+    shell.type(suite)
+    file = shell.folder / "acme-suite" / "recipes" / "smollm2" / "acme" / "agg-cpu.yaml"
+    file.write_text(recipe)
+    printed = shell.type(Block("sh", see.body.replace("../.venv/bin/servemark", "servemark"), ""))
+    (shown,) = [block.body for block in page if block.language == "text"]
+    assert not missing_lines(shown, printed), printed
