@@ -42,7 +42,8 @@ def pages(docs: Path) -> dict[str, str]:
         found[f"{folder}metrics.md"] = _metrics()
         found[f"{folder}rules.md"] = _rules()
         found[f"{folder}formats.md"] = formats_page(docs.resolve().parent / "tests" / "results" / "samples")
-        for name in ("cli.md", "metrics.md", "rules.md", "formats.md"):
+        for page in ("cli", "metrics", "rules", "formats"):
+            name = f"{page}.md"
             found[f"{folder}{name}"] = _switched(found[f"{folder}{name}"], name, lang)
     set_language(None)
     return found
