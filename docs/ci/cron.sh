@@ -4,15 +4,15 @@
 #   17 3 * * *  cron.sh REPOSITORY SUITE RESULTS [CLUSTER] >> /var/log/servemark.log 2>&1
 #
 # REPOSITORY is a clone of its own, brought to its upstream branch; SUITE the suite's folder in it; RESULTS the folder with the
-# official home (`home/`) and the pages (`site/`). A second start while one works ends at once. A commit whose points have not all
-# a result is gone on with the next time: what was measured stays, what failed is tried again. Exit code: 0 done or nothing
-# to do, 1 findings or failed points, 2 bad use.
+# official home (`home/`), the pages (`site/`) and, for a CLUSTER, the file that describes it (`clusters.yaml`). A second start
+# while one works ends at once. A commit whose points have not all a result is gone on with the next time: what was measured
+# stays, what failed is tried again. Exit code: 0 done or nothing to do, 1 findings or failed points, 2 bad use.
 set -euo pipefail
 if [ "$#" -lt 3 ]; then
   echo "usage: cron.sh REPOSITORY SUITE RESULTS [CLUSTER]" >&2
   exit 2
 fi
-repository=$1 suite=$2 results=$3 cluster=${4:-local}
+repository=$1 suite=$2 results=$3 cluster=${4:-}
 mkdir -p "$results/site"
 exec 9> "$results/cron.lock"
 flock --nonblock 9 || { echo "another one is at work"; exit 0; }
@@ -21,7 +21,7 @@ note() { # NAME: the commit, whole or not at all
   mv "$results/$1.new" "$results/$1"
 }
 cd "$repository"
-if git rev-parse --quiet --verify '@{upstream}' > /dev/null; then
+if git rev-parse --quiet --verify "@{upstream}" > /dev/null 2>&1; then
   git fetch --quiet
   git merge --quiet --ff-only '@{upstream}'
 fi
@@ -34,6 +34,8 @@ fi
 servemark check "$suite"
 since=()
 if [ -n "$last" ]; then since=(--changed-since "$last"); fi
+where=()
+if [ -n "$cluster" ]; then where=(--cluster "$cluster" --clusters "$results/clusters.yaml"); fi
 code=0
 points=$({ servemark plan "$suite" --no-canary --json "${since[@]}" || [ $? -eq 1 ]; } |
   python3 -I -c 'import json, sys; print(len(json.load(sys.stdin)["points"]))')
@@ -43,7 +45,7 @@ if [ "$head" = "$(cat "$results/tried-commit" 2> /dev/null || true)" ]; then
     servemark sweep retry latest --failed --home "$results/home" 9>&- || code=$?
 elif [ "$points" -gt 0 ]; then
   note tried-commit
-  servemark sweep start --suite "$suite" "${since[@]}" --cluster "$cluster" --canary --home "$results/home" 9>&- || code=$?
+  servemark sweep start --suite "$suite" "${since[@]}" "${where[@]}" --canary --home "$results/home" 9>&- || code=$?
 fi
 if [ "$code" -eq 2 ]; then rm -f "$results/tried-commit"; fi # nothing was begun that could be gone on with
 if [ "$code" -gt 1 ]; then exit "$code"; fi
