@@ -243,3 +243,22 @@ def test_cron_stops_at_findings(tmp_path: Path, shim: dict[str, str]) -> None:
         subprocess.run(["flock", "--nonblock", str(held.fileno())], pass_fds=[held.fileno()], check=True)
         busy = cron(shim, str(repository), ".", str(results))
     assert busy.returncode == 0 and "another one" in busy.stdout
+
+
+def test_cron_goes_on_with_what_is_left(tmp_path: Path, shim: dict[str, str]) -> None:
+    """A sweep with a failed point is not begun anew for the same commit: resumed, then retried, then noted as measured.
+
+    `servemark` is a stand-in that writes down how it was called; a sweep's first start fails, and so does a resume.
+    """
+    repository, results = tmp_path / "suite", tmp_path / "results"
+    suite_repository(repository, shim)
+    stub = 'echo "$1 $2" >> CALLS\n[ "$1" = plan ] && echo \'{"points": [1]}\'\n'
+    stub += 'case "$1 $2" in "sweep start"|"sweep resume") exit 1 ;; *) exit 0 ;; esac\n'
+    calls = tmp_path / "calls"
+    (tmp_path / "bin" / "servemark").write_text("#!/bin/sh\n" + stub.replace("CALLS", f'"{calls}"'))
+    said = []
+    for _ in range(3):
+        calls.write_text("")
+        done = cron(shim, str(repository), ".", str(results))
+        said.append((done.returncode, [line for line in calls.read_text().splitlines() if "sweep" in line]))
+    assert said == [(1, ["sweep start"]), (0, ["sweep resume", "sweep retry"]), (0, [])]
