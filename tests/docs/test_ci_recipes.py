@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -262,3 +263,78 @@ def test_cron_goes_on_with_what_is_left(tmp_path: Path, shim: dict[str, str]) ->
         done = cron(shim, str(repository), ".", str(results))
         said.append((done.returncode, [line for line in calls.read_text().splitlines() if "sweep" in line]))
     assert said == [(1, ["sweep start"]), (0, ["sweep resume", "sweep retry"]), (0, [])]
+
+
+def step_of(file: str, name: str) -> str:
+    """The shell text of a step."""
+    steps = [step for job in workflow(CI / "github" / file)["jobs"].values() for step in job["steps"]]
+    (found,) = [step["run"] for step in steps if step.get("name") == name]
+    return str(found)
+
+
+def test_a_sweep_leaves_what_its_links_show(tmp_path: Path, shim: dict[str, str]) -> None:
+    """Results lie under the CI run's number as one zip, failed runs left out; the comment has both links and its mark."""
+    home = tmp_path / "results" / "pr" / "7-1612345678"
+    for run, file in (("good", "result.json"), ("bad", "failure.json")):
+        (home / "runs" / run).mkdir(parents=True)
+        (home / "runs" / run / file).write_text("{}")
+    env = {**shim, "RESULTS": str(tmp_path / "results"), "NUMBER": "7", "GITHUB_RUN_ID": "1612345678", "HEAD": "abc",
+           "SITE": "https://bench.example.org", "GITHUB_SERVER_URL": "https://github.com",
+           "GITHUB_REPOSITORY": "o/r"}  # fmt: skip
+    script = step_of("sweep.yml", "Lay it beside the official results")
+    subprocess.run(["bash", "-e", "-c", script], cwd=tmp_path, env=env, check=True, timeout=60)
+    with zipfile.ZipFile(tmp_path / "results" / "unofficial" / "1612345678.zip") as found:
+        assert [name for name in found.namelist() if name.endswith("json")] == [
+            "overlay/runs/good/result.json"
+        ]
+    comment = (tmp_path / "comment.md").read_text()
+    assert comment.startswith("<!-- servemark sweep -->\n")
+    assert "(https://bench.example.org/front?overlay=1612345678)" in comment
+    assert "(https://bench.example.org/compare?a=source%3Dservemark&b=overlay%3A1612345678)" in comment
+
+
+def test_changelog_after_two_merges(tmp_path: Path, shim: dict[str, str]) -> None:
+    """Both were merged before either job ran, and the later one's runs first: each entry gets its own address."""
+    work, origin = tmp_path / "work", tmp_path / "origin.git"
+    shutil.copytree(DOCS.parent / "suites" / "kimi-k3-b300", work)
+    log = work / "changelog.yaml"
+    log.write_text(log.read_text().replace("pr-link: XXX", "pr-link: https://github.com/o/r/pull/1"))
+
+    def git(folder: Path, *words: str) -> str:
+        asked = ["git", *words]
+        return subprocess.run(
+            asked, cwd=folder, env=shim, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    git(tmp_path, "init", "-q", "--bare", "-b", "main", str(origin))
+    git(work, "init", "-q", "-b", "main")
+    git(work, "add", ".")
+    git(work, "commit", "-qm", "base")
+    merged = {}
+    for number in (2, 3):
+        added = ["servemark", "changelog", "add", "*-agg", "--description", f"Change {number}."]
+        subprocess.run(added, cwd=work, env=shim, check=True, capture_output=True)
+        git(work, "commit", "-qam", f"change {number}")
+        merged[number] = git(work, "rev-parse", "HEAD")
+    git(work, "push", "-q", str(origin), "main")
+    for number in (3, 2):
+        job = tmp_path / f"job{number}"
+        git(tmp_path, "clone", "-q", str(origin), str(job))
+        env = {
+            **shim,
+            "SUITE": ".",
+            "BRANCH": "main",
+            "MERGE": merged[number],
+            "PR": f"https://github.com/o/r/pull/{number}",
+        }
+        subprocess.run(
+            ["bash", "-e", "-c", step_of("changelog.yml", "Canonicalize")],
+            cwd=job,
+            env=env,
+            check=True,
+            timeout=100,
+        )
+    after = git(origin, "show", "main:changelog.yaml")
+    assert re.findall(r"pr-link: (\S+)", after) == [
+        f"https://github.com/o/r/pull/{number}" for number in (1, 2, 3)
+    ]
