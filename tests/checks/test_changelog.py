@@ -171,3 +171,16 @@ def test_real_pairs() -> None:
         found = check_change(Change(folder.name, head, base))
         errors = {f.code for f in found if f.severity == "error"}
         assert errors == ({"CHG420"} if folder.name == "4" else set()), [f.message() for f in found]
+
+
+def test_canonicalize_leaves_entries_of_others() -> None:
+    """Another request merged meanwhile: its entry keeps its placeholder, whichever of the two is linked first."""
+    entry = '- config-keys:\n    - {}\n  description:\n    - "x"\n  pr-link: {}\n'
+    base = entry.format("a", f"{LINK}1")
+    mine = f"{base}\n{entry.format('b', 'XXX')}"
+    both = f"{mine}\n{entry.format('c', 'XXX')}"
+    after, count = canonicalized(both.encode(), f"{LINK}2", base.encode(), mine.encode())
+    assert (after.decode(), count) == (both.replace("XXX", f"{LINK}2", 1), 1)
+    other, count = canonicalized(both.encode(), f"{LINK}3", mine.encode(), both.encode())
+    assert (other.decode(), count) == (f"{mine}\n{entry.format('c', f'{LINK}3')}", 1)
+    assert canonicalized(other, f"{LINK}2", base.encode(), mine.encode())[1] == 1

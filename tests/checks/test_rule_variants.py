@@ -59,6 +59,11 @@ CASES: dict[str, tuple[tuple[Edit, ...], str, str | None]] = {
         "RTR158",
         None,
     ),
+    "a lone worker takes requests itself": (
+        (("recipes/owl/agg.yaml", "frontend:\n  type: dynamo", "frontend:\n  type: none"),),
+        "RTR158",
+        None,
+    ),
     "tcp has no devices": (((DISAGG, STORE, STORE.replace("rdma", "tcp")),), "KVT551", "note"),
     "a device twice": (((DISAGG, "mlx5_0", "mlx5_0,mlx5_1,mlx5_0"),), "KVT551", "warning"),
     "EFA devices under rdma": (((DISAGG, "mlx5_0", "rdmap79s0,rdmap80s0"),), "KVT551", "error"),

@@ -116,3 +116,15 @@ def test_plan_names_what_run_runs(make_suite: Callable[..., Path]) -> None:
     planned = suite_scenario(choice.suite, choice.deployment)
     assert planned == scenario_of(request.workload, request.cache_bust, request.cold)
     assert all(point.identity.canonical["scenario"] == planned for point in request.points)
+
+
+def test_selector_without_suite_means_the_folder(
+    make_suite: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a suite's folder an arm alone names it; a shipped suite of that name still comes first."""
+    monkeypatch.chdir(make_suite())
+    assert choose(parse_selector("tiny")).arm.key == "tiny"
+    assert choose(parse_selector("quickstart")).suite.name == "quickstart"
+    monkeypatch.chdir("..")
+    with pytest.raises(ServemarkError):
+        choose(parse_selector("tiny"))

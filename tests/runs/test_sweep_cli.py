@@ -132,6 +132,12 @@ def test_bad_use(cli: Cli, tmp_path: Path, words: list[str], key: str | None, la
     assert not (tmp_path / "home" / "sweeps").exists()
 
 
+def test_local_is_this_machine(cli: Cli) -> None:
+    """As for `run`: where no clusters file gives the name to another, `local` needs none."""
+    code, out, _ = cli("sweep", "start", "quickstart@1", "--rehearse", "--cluster", "local", "--json")
+    assert code == 0 and len(json.loads(out)["points"]) == 1
+
+
 def test_names_of_sweeps_and_points(cli: Cli) -> None:
     """Unknown and ambiguous ones are told with what there is."""
     for _ in range(2):

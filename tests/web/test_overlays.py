@@ -17,6 +17,7 @@ from servemark.store.database import Store
 from servemark.web.app import App
 from servemark.web.overlays import MAX_OVERLAYS, Overlays
 from servemark.web.problems import Problem
+from servemark.web.unofficial import Unofficial
 
 Made = dict[str, Any]
 
@@ -57,6 +58,29 @@ def test_an_overlay_is_shown_and_kept_nowhere(home: Path, made: Made) -> None:
     gone = made["ask"](app, f"/api/v1/overlays/{body['id']}", "DELETE", headers=made["OWN"])
     assert gone.status_code == 204
     assert made["ask"](app, f"/api/v1/front?overlay={body['id']}").status_code == 404
+
+
+def test_a_file_of_the_unofficial_folder(home: Path, made: Made, tmp_path: Path) -> None:
+    """A link's `overlay=ID` shows FOLDER/ID.*; a replaced file is read anew, a path leads nowhere, a lie is no result."""
+    folder = tmp_path / "unofficial"
+    folder.mkdir()
+    app = made["app_of"](home)
+    app.pages.site.unofficial = Unofficial(folder)
+    url = "/api/v1/front?overlay=16123456789"
+    assert made["ask"](app, url).status_code == 404
+    (folder / "16123456789.json").write_bytes(
+        made["rows"](run_url="https://example.org/actions/runs/7", date="2026-06-01")
+    )
+    shown = made["ask"](app, url).json()["columns"]
+    assert sorted(shown["official"]) == [False] * 5 + [True] * 5
+    assert made["ask"](app, "/api/v1/compare?a=hardware=b200&b=overlay:16123456789").status_code == 200
+    assert points_in(home) == 5
+    (folder / "16123456789.json").write_bytes(b"[")
+    assert sorted(made["ask"](app, url).json()["columns"]["official"]) == [True] * 5
+    outside = tmp_path / "outside.json"
+    outside.write_bytes(b"[]")
+    (folder / "aaaaaaaa.json").symlink_to(outside)
+    assert made["ask"](app, "/api/v1/front?overlay=aaaaaaaa").status_code == 404
 
 
 def test_two_files_in_one_overlay(home: Path, made: Made) -> None:

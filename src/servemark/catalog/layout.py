@@ -48,6 +48,11 @@ def shipped_suites() -> dict[str, Path]:
     return {}
 
 
+def suite_here() -> str | None:
+    """`.` when the current folder is a suite, which selectors without a suite then mean; else None."""
+    return "." if Path(SUITE_FILE).is_file() or any(Path("configs").glob("*-master.yaml")) else None
+
+
 def suite_root(where: str | Path) -> Path:
     """The folder of a suite named by path or, for a shipped one, by name. ServemarkError when there is
     none."""

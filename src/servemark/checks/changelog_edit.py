@@ -55,14 +55,21 @@ def is_link(value: str) -> bool:
     return bool(_ADDRESS.match(value))
 
 
-def canonicalized(data: bytes, pr: str, base: bytes | None = None) -> tuple[bytes, int]:
+def canonicalized(
+    data: bytes, pr: str, base: bytes | None = None, upto: bytes | None = None
+) -> tuple[bytes, int]:
     """(the changelog with placeholders of new entries replaced by the address, their number). Without a base all
-    entries after the last finished link are new. Lines other than `  pr-link:` are not touched."""
+    entries after the last finished link are new; entries that `upto` does not have yet belong to somebody else. Lines
+    other than `  pr-link:` are not touched."""
     if not is_link(pr):
         raise input_error("checks.changelog.bad_address", value=pr)
     change = Change("changelog", data, base)
     first = change.new_entries[0].at.line - 1 if change.new_entries else len(change.lines)
     offset = sum(len(line) + 1 for line in change.lines[:first])
+    end = len(data)
+    if upto is not None and len(entry_spans(upto)) < len(change.starts):
+        line_after = change.starts[len(entry_spans(upto))]
+        end = max(offset, sum(len(line) + 1 for line in change.lines[:line_after]))
     count = 0
 
     def replaced(match: re.Match[bytes]) -> bytes:
@@ -74,7 +81,7 @@ def canonicalized(data: bytes, pr: str, base: bytes | None = None) -> tuple[byte
         whole, start = match.group(0), match.start(1) - match.start(0)
         return whole[:start] + pr.encode() + whole[start + len(match.group(1)) :]
 
-    return data[:offset] + _LINK.sub(replaced, data[offset:]), count
+    return data[:offset] + _LINK.sub(replaced, data[offset:end]) + data[end:], count
 
 
 def entry_spans(data: bytes) -> list[bytes]:

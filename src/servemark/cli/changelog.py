@@ -197,9 +197,12 @@ def add(keys: tuple[str, ...], suite: str, home: str | None, as_json: bool, **op
 @changelog.command(cls=Sub, name="canonicalize")
 @click.option("--pr", required=True, metavar="URL", help="cli.changelog.pr")
 @click.option("--base", metavar="REF|FILE", help="cli.changelog.base")
+@click.option("--upto", metavar="REF|FILE", help="cli.changelog.upto")
 @_suite
 @common
-def canonicalize(pr: str, base: str | None, suite: str, home: str | None, as_json: bool) -> int:
+def canonicalize(  # noqa: PLR0917 - options of one verb
+    pr: str, base: str | None, upto: str | None, suite: str, home: str | None, as_json: bool
+) -> int:
     """Replace placeholders of new entries by the address."""
     del home
     from servemark.base.files import write_atomic  # noqa: PLC0415
@@ -207,7 +210,8 @@ def canonicalize(pr: str, base: str | None, suite: str, home: str | None, as_jso
 
     path, _, _ = _file(suite)
     data = _read(path)
-    after, count = canonicalized(data, pr, _side(base, suite) if base is not None else None)
+    grown_from, grown_to = (_side(name, suite) if name is not None else None for name in (base, upto))
+    after, count = canonicalized(data, pr, grown_from, grown_to)
     if after != data:
         write_atomic(path, after)
     _said("cli.changelog.canonicalized", as_json, None, file=str(path), count=count)

@@ -17,6 +17,7 @@ from servemark.checks.explain_view import example_lines, example_of, setting_of
 from servemark.checks.model import Rule
 from servemark.checks.registry import all_rules
 from servemark.cli.main import group
+from servemark.cli.reference_formats import formats_page
 from servemark.metrics.registry import METRICS
 from servemark.replay.records_io import records_schema
 from servemark.results.serialize import json_schema
@@ -25,8 +26,8 @@ from servemark.web.api.openapi import document
 from servemark.web.api.registry import ROUTES
 
 
-def pages() -> dict[str, str]:
-    """Path below docs/ -> content, of every generated page."""
+def pages(docs: Path) -> dict[str, str]:
+    """Path below `docs` -> content, of every generated page. Samples of formats lie in the checkout around it."""
     schemas = {
         "result.schema.json": json_schema(),
         "requests.schema.json": records_schema(),
@@ -40,8 +41,19 @@ def pages() -> dict[str, str]:
         found[f"{folder}cli.md"] = _verbs()
         found[f"{folder}metrics.md"] = _metrics()
         found[f"{folder}rules.md"] = _rules()
+        found[f"{folder}formats.md"] = formats_page(docs.resolve().parent / "tests" / "results" / "samples")
+        for page in ("cli", "metrics", "rules", "formats"):
+            name = f"{page}.md"
+            found[f"{folder}{name}"] = _switched(found[f"{folder}{name}"], name, lang)
     set_language(None)
     return found
+
+
+def _switched(page: str, name: str, lang: str) -> str:
+    """The page with the line that leads to its other language below its title."""
+    line = f"**English** | [简体中文](zh/{name})" if lang == "en" else f"[English](../{name}) | **简体中文**"
+    title, _, rest = page.partition("\n")
+    return f"{title}\n\n{line}\n{rest}"
 
 
 def _verbs() -> str:
@@ -113,7 +125,7 @@ def main() -> int:
     docs = Path(sys.argv[1])
     check = "--check" in sys.argv[2:]
     stale = []
-    for name, content in pages().items():
+    for name, content in pages(docs).items():
         path = docs / name
         if path.exists() and path.read_text(encoding="utf-8") == content:
             continue

@@ -23,6 +23,12 @@ MAX_TOKEN_FILE = 4096
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="serve.verb.option.host")
 @click.option("--port", default=8765, type=click.IntRange(0, 65535), help="serve.verb.option.port")
 @click.option("--suite", metavar="DIR", help="serve.verb.option.suite")
+@click.option(
+    "--unofficial",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="DIR",
+    help="serve.verb.option.unofficial",
+)
 @click.option("--open/--no-open", "open_page", default=False, help="serve.verb.option.open")
 @click.option(
     "--token-file", type=click.Path(path_type=Path), metavar="FILE", help="serve.verb.option.token_file"
@@ -35,6 +41,7 @@ def serve(  # noqa: PLR0917 - click names them
     host: str,
     port: int,
     suite: str | None,
+    unofficial: Path | None,
     open_page: bool,
     token_file: Path | None,
     public_read: bool,
@@ -47,10 +54,12 @@ def serve(  # noqa: PLR0917 - click names them
     from servemark.web.app import create_app  # noqa: PLC0415 - --help imports no room
     from servemark.web.server import Address, listen, run_server  # noqa: PLC0415
     from servemark.web.site import Site  # noqa: PLC0415
+    from servemark.web.unofficial import Unofficial  # noqa: PLC0415
 
     where = Home.resolve(home)
     rules = _rules(host, token_file, hosts, public_read=public_read)
-    site = Site(where, _suite(suite), allow_writes=allow_writes)
+    beside = Unofficial(unofficial) if unofficial is not None else None
+    site = Site(where, _suite(suite), allow_writes=allow_writes, unofficial=beside)
     address = Address(host, port)
     sock = listen(address)
     try:

@@ -76,6 +76,7 @@ def start(home: str | None, as_json: bool, detach: bool, **options: object) -> i
 def _asked(options: dict[str, object], home: str | None) -> tuple[SweepOptions, dict[str, LaunchCluster]]:
     """The options as they are frozen, and the clusters that they name."""
     from servemark.launch.secret_env import load_secrets  # noqa: PLC0415 - --help imports no room
+    from servemark.runs.site import HERE  # noqa: PLC0415
     from servemark.runs.sweep_plan import SweepOptions  # noqa: PLC0415
 
     file = options["file"]
@@ -83,6 +84,8 @@ def _asked(options: dict[str, object], home: str | None) -> tuple[SweepOptions, 
     default, by_runner, found = None, {}, {}
     for named in _texts(options["clusters"]):
         runner, equals, name = named.rpartition("=")
+        if name == HERE and not clusters_file(path, home).is_file():
+            continue  # this machine, as without the option
         cluster = named_cluster(name, path, home)
         found[cluster.name] = cluster
         if equals:

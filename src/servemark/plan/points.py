@@ -9,6 +9,7 @@ from servemark.catalog.arms import Arm, SearchEntry
 from servemark.catalog.deployment import Deployment
 from servemark.catalog.fields import nearest
 from servemark.catalog.identity import Identity, identify
+from servemark.catalog.layout import suite_here
 from servemark.catalog.selector import Selector
 from servemark.catalog.suite import Suite, load_suite, shipped_suites
 
@@ -33,12 +34,14 @@ class Point:
 
 
 def choose(selector: Selector, default_suite: str | None = None) -> Choice:
-    """Resolve a selector. Without a suite part, a shipped suite of the arm's name is meant, else the default.
+    """Resolve a selector. Without a suite part, a shipped suite of the arm's name is meant, else the default, else the
+    current folder if it is a suite.
 
     Raises ServemarkError (exit 2): unknown suite or arm (nearest name), several topologies, an unlisted
     concurrency.
     """
-    where = selector.suite or (selector.arm if selector.arm in shipped_suites() else default_suite)
+    here = default_suite or suite_here()
+    where = selector.suite or (selector.arm if selector.arm in shipped_suites() else here)
     suite = load_suite(where if where is not None else selector.arm)
     arm = suite.arm(selector.arm)
     entry = _entry(arm, selector.topology)

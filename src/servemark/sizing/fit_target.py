@@ -108,11 +108,11 @@ def _target(text: str) -> Target:
         ":" in text and text.partition(":")[0].endswith((".yaml", ".yml"))
     ):
         return _recipe(text)
-    from servemark.catalog.suite import SUITE_FILE, read_suite, shipped_suites  # noqa: PLC0415
+    from servemark.catalog.layout import suite_here  # noqa: PLC0415
+    from servemark.catalog.suite import read_suite, shipped_suites  # noqa: PLC0415
 
     selector = parse_selector(text)
-    here = "." if Path(SUITE_FILE).exists() or Path("configs").is_dir() else None
-    where = selector.suite or (selector.arm if selector.arm in shipped_suites() else here)
+    where = selector.suite or (selector.arm if selector.arm in shipped_suites() else suite_here())
     suite, problems = read_suite(where if where is not None else selector.arm)
     arm = suite.arms.get(selector.arm)
     if arm is None:

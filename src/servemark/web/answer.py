@@ -46,7 +46,7 @@ class Answers:
         try:
             version = self.site.version(route.depends)
             if b"overlay" in raw_query:
-                version += f"/{self.site.overlays.state()}"
+                version += f"/{self.site.overlay_state()}"
         except OSError as error:
             raise Problem(503, "serve.unavailable", headers={"retry-after": "2"}) from error
         key = f"{route.path}\n{sorted(path.items())}\n{raw_query!r}\n{lang}\n{version}"

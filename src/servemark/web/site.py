@@ -31,6 +31,7 @@ from servemark.store.raw_files import RawFiles
 from servemark.web.depends import Depends
 from servemark.web.overlays import Overlays
 from servemark.web.problems import Problem
+from servemark.web.unofficial import Unofficial
 
 KEPT_POINTS = 60_000
 """Decoded points that are kept for the next question about the same selection; about 3 KB each."""
@@ -101,6 +102,8 @@ class Site:
     suite: Path | None = None
     allow_writes: bool = False
     overlays: Overlays = field(default_factory=Overlays)
+    unofficial: Unofficial | None = None
+    """Files that may be laid over by name, besides what readers dropped on the page."""
     program: str = field(default_factory=program_version)
     _local: threading.local = field(default_factory=threading.local)
     _files: tuple[str, str, str] = field(init=False)
@@ -119,6 +122,15 @@ class Site:
             f"{self.home.store}-wal",
             str(user_rates(self.home.root)),
         )
+
+    def overlay(self, name: str) -> tuple[Measured, ...]:
+        """Points of a file of the unofficial folder, or of an upload; Problem 404 when there is none by this name."""
+        found = self.unofficial.points(name) if self.unofficial is not None else None
+        return found if found is not None else self.overlays.points(name)
+
+    def overlay_state(self) -> str:
+        """Changes with every overlay that comes, grows or goes."""
+        return self.overlays.state() + (self.unofficial.state() if self.unofficial is not None else "")
 
     def store_version(self) -> str:
         """Changes with every write to the store, with another file under its name, and with a rate card of this home. Two
@@ -298,6 +310,4 @@ class Context:
 
     def overlay(self, ids: str | None) -> list[Measured]:
         """Points of the overlays with these ids (commas between them); Problem 404 for one that is gone."""
-        if not ids:
-            return []
-        return [point for each in ids.split(",") for point in self.site.overlays.points(each)]
+        return [point for each in (ids or "").split(",") if each for point in self.site.overlay(each)]

@@ -244,8 +244,10 @@ def router_of_image(view: EntryView) -> Iterator[Hit]:
 )
 def frontend_known(view: RecipeView) -> Iterator[Hit]:
     """Front ends that the recipe launcher starts; a newer launcher may know more, hence no error."""
-    front = view.deployment.frontend
-    known = ("dynamo", "trtllm_serve", "servemark-pd", *_FRONTENDS)
+    front, roles = view.deployment.frontend, view.deployment.roles
+    known = ["dynamo", "trtllm_serve", "servemark-pd", "sglang-router", *_FRONTENDS]
+    if len(roles) == 1 and roles[0].role == "aggregated" and roles[0].workers == 1:
+        known += ["none", view.deployment.engine]  # a lone worker takes requests itself
     if front is not None and front.type not in known:
         where = at(view.deployment.node, "frontend", "type", other=front.at)
         yield Hit(where, {"frontend": front.type, "near": nearest(front.type, known) or "-"})
