@@ -169,6 +169,10 @@ class Requests:
     cancelled: int | None = None
 
 
+NO_REQUESTS = Requests()
+"""Of a point whose source counts none; one object, so that most are told by their identity."""
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Host memory for KV, bytes, and what each figure is of: `scope` is `rank`, `worker`, `node` or `deployment`."""
@@ -205,7 +209,7 @@ class Point:
     """The importer that made it: `servemark`, `inferencex`, `vllm-bench`, ..."""
     mapping_version: int
     status: Status = "complete"
-    requests: Requests = Requests()
+    requests: Requests = NO_REQUESTS
     duration_s: float | None = None
     steady_s: tuple[float, float] | None = None
     """Begin and end of the steady window, seconds on the source's own clock."""

@@ -6,12 +6,13 @@ nor a running sweep waiting longer than its inserts take.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import count, islice
+from itertools import islice
 
 from servemark.base.canonical import canonical_json
 from servemark.results.point import Point
@@ -245,7 +246,7 @@ def _ids(db: sqlite3.Connection, ask: str, keys: Iterable[str]) -> dict[str, int
 
 def _next_ids(db: sqlite3.Connection, ask: str) -> Iterator[int]:
     """The ids that SQLite itself would give to new rows, by the largest one (`ask`)."""
-    return count(db.execute(ask).fetchone()[0] + 1)
+    return itertools.count(db.execute(ask).fetchone()[0] + 1)
 
 
 def _judge_again(store: Store, staged: Staging, judge: Judge, number: int, last_line: int) -> None:

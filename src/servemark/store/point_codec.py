@@ -23,6 +23,7 @@ from servemark.base.canonical import content_hash
 from servemark.base.errors import Layer, ServemarkError
 from servemark.results.point import (
     ID_LENGTH,
+    NO_REQUESTS,
     Eval,
     Execution,
     Figure,
@@ -41,7 +42,6 @@ IDENTITIES = 8192
 """Identity objects that are held with their keys; where each row has one of its own they are some 10 MB."""
 _PACK_FROM = 700
 """Bytes from which the rest of a point is compressed: below, the time is worth more than the bytes."""
-_NO_REQUESTS = Requests()
 _ABSENT = float("nan")
 
 
@@ -76,7 +76,7 @@ class Beside(msgspec.Struct, frozen=True):
     """What is compared of the rest of a point; nothing else of it is read."""
 
     execution: _Address
-    requests: Requests = _NO_REQUESTS
+    requests: Requests = NO_REQUESTS
     gpus_deployed: int | None = None
     evals: tuple[Eval, ...] = ()
 
@@ -245,7 +245,7 @@ def _rest(point: Point) -> _Rest:
     requests = point.requests
     return _Rest(
         point.execution,
-        None if requests is _NO_REQUESTS or requests == _NO_REQUESTS else requests,
+        None if requests is NO_REQUESTS or requests == NO_REQUESTS else requests,
         point.duration_s,
         point.steady_s,
         point.gpus_deployed,
@@ -413,7 +413,7 @@ def decode_point(
         source,
         mapping_version,
         status,
-        left.requests or _NO_REQUESTS,
+        left.requests or NO_REQUESTS,
         left.duration_s,
         left.steady_s,
         left.gpus_deployed,

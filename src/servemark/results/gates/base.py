@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from servemark.results.point import Eval, Point
+
+if TYPE_CHECKING:
+    from servemark.results.gates.columns import Columns, Said
 
 
 class Severity(StrEnum):
@@ -63,6 +67,8 @@ class Gate:
     source: str = ""
     idle: tuple[str, GateFinding] | None = None
     """(a part of `registry.PARTS`, what the gate says of every point without it): most gates need not be asked."""
+    columns: Callable[[Columns], Said] | None = None
+    """For a gate on figures alone: one finding, and of which of many points `judge` would say exactly that."""
 
 
 def verdict_of(findings: Sequence[GateFinding]) -> Verdict:

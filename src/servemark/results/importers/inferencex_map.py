@@ -19,7 +19,16 @@ from servemark.results.importers.inferencex_rows import (
     execution,
     flat_configuration,
 )
-from servemark.results.point import Eval, Figure, Memory, Point, PointIdentity, Requests, RoleTopology
+from servemark.results.point import (
+    NO_REQUESTS,
+    Eval,
+    Figure,
+    Memory,
+    Point,
+    PointIdentity,
+    Requests,
+    RoleTopology,
+)
 
 ID = "inferencex"
 VERSION = 2
@@ -61,7 +70,7 @@ def _point(  # noqa: PLR0917 - one row, said in parts
     if config.scenario.type == "eval":
         return _evaluation(row, metrics, place, config, concurrency, hints, name)
     bare = row.keys().isdisjoint(_MORE) and row.get("workers") is None
-    requests = _NO_REQUESTS if bare else _requests(row)
+    requests = NO_REQUESTS if bare else _requests(row)
     if requests.ok == 0:
         return Problem("results.import_no_success", {}, True)
     agentic = config.scenario.type == "agentic-coding"
@@ -211,10 +220,7 @@ def _requests(row: Mapping[str, Any]) -> Requests:
         )  # fmt: skip
     if isinstance(accounts, dict):
         return Requests(None, ok, count(accounts.get("records_error_dropped"), "records_error_dropped"))
-    return Requests(ok=ok) if ok is not None else _NO_REQUESTS
-
-
-_NO_REQUESTS = Requests()
+    return Requests(ok=ok) if ok is not None else NO_REQUESTS
 
 
 def _duration(row: Mapping[str, Any]) -> float | None:
