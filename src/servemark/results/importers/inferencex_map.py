@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from servemark.results.importers import inferencex_figures as figures_of
 from servemark.results.importers.inferencex_figures import FieldError, number
@@ -120,14 +121,14 @@ def _placed(figures: dict[str, Figure], row: dict[str, Any]) -> dict[str, Figure
     """Figures of a nested row with the places that they have in it."""
     where = places(row)
     return {
-        address: replace(figure, at=where.get(figure.at[1:], figure.at))
+        address: msgspec.structs.replace(figure, at=where.get(figure.at[1:], figure.at))
         for address, figure in figures.items()
     }
 
 
 def _add(figures: dict[str, Figure], address: str, value: float | None, definition: str, at: str) -> None:
     if value is not None:
-        figures[address] = figures_of.figure(float(value), definition, at)
+        figures[address] = Figure(float(value), definition, at)
 
 
 def _load(config: Config, concurrency: int, figures: Mapping[str, Figure]) -> Load:
@@ -190,12 +191,12 @@ def _disaggregated(  # noqa: PLR0917 - as above
             continue
         at = f"{place}/{key}"
         if split.by_role is False:
-            figures[over_all] = figures_of.figure(float(value), definition, at)
+            figures[over_all] = Figure(float(value), definition, at)
             continue
-        figures[by_role] = figures_of.figure(float(value), definition, at)
+        figures[by_role] = Figure(float(value), definition, at)
         if split.by_role and gpus and split.deployed:
             how = f"{value:.9g} x {gpus} {gpus_of} / {split.deployed} GPUs deployed"
-            figures[over_all] = figures_of.figure(value * gpus / split.deployed, definition, at, value, how)
+            figures[over_all] = Figure(value * gpus / split.deployed, definition, at, value, how)
     if config.lost_split:
         return split.deployed, _recovered(config, split, concurrency), split.note
     return split.deployed, config.at(concurrency), split.note

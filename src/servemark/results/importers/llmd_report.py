@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +28,7 @@ from servemark.results.point import (
     RoleName,
     RoleTopology,
     Scenario,
+    point_plain,
 )
 
 VERSION = 1
@@ -365,7 +366,7 @@ def to_llmd(point: Point) -> dict[str, object]:
         load["output_seq_len"] = _length(point, "output", scenario.osl)
     if point.identity.concurrency:
         load["concurrency"] = point.identity.concurrency
-    whole_point = asdict(point)
+    whole_point = point_plain(point)
     kept = {
         key: whole_point[key]
         for key in ("identity", "execution", "figures", "requests", "duration_s", "gpus_deployed")
