@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple, Self
 
+import msgspec
+
 from servemark.base.canonical import canonical_json
 from servemark.base.files import disk_error, make_folder
 from servemark.results.gates.base import GateFinding, Severity, Verdict
@@ -19,7 +21,7 @@ from servemark.results.point import Mapped, Point
 from servemark.store.import_types import Judge, RowStatus
 from servemark.store.point_codec import Encoded, Encoder, NotStorable
 
-BATCH = 12_000
+BATCH = 12000
 """Rows that are judged together and held in memory as points, some 3 kB each; a run that two batches share is judged
 twice."""
 MAX_TOGETHER = 20_000
@@ -183,13 +185,29 @@ def plain(values: dict[str, object]) -> str:
     if not values:
         return "{}"
     try:
-        text = canonical_json(values)
+        text = (
+            _SORTED.encode(values).decode() if all(map(_simple, values.values())) else canonical_json(values)
+        )
         text.encode("utf-8")
     except (ValueError, TypeError, RecursionError):
         text = canonical_json({name: _written(value) for name, value in values.items()})
     if len(text) > MAX_REASON_VALUES:
         text = canonical_json({name: _written(value)[:200] for name, value in values.items()})
     return text
+
+
+def _simple(value: object) -> bool:
+    """Whether the fast encoder writes the value as canonical JSON does: a short whole number, a float without an
+    exponent, plain text."""
+    kind = value.__class__
+    if kind is float:
+        return value == 0 or 1e-4 <= abs(value) < 1e15  # type: ignore[arg-type, operator]
+    if kind is str:
+        return value.isascii() and value.isprintable()  # type: ignore[attr-defined, no-any-return]
+    return kind is int and -(2**53) < value < 2**53  # type: ignore[operator]
+
+
+_SORTED = msgspec.json.Encoder(order="sorted")
 
 
 def _written(value: object) -> str:
