@@ -255,14 +255,14 @@ def point_plain(point: Point) -> dict[str, object]:
     return {**asdict(replace(point, figures={})), "figures": figures}
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
-    """What a mapping made of one raw row. `ordinal` is its place in the file, `raw` its own bytes (JSON or CSV text) where
-    it is one of many. Never dropped: without a point there is a `reason` (a message key and its values)."""
+class Mapped(msgspec.Struct, frozen=True):
+    """What a mapping made of one raw row. `ordinal` is its place in the file, `raw` its own bytes (JSON or CSV text)
+    where it is one of many. Never dropped: without a point there is a `reason` (a message key and its values). A
+    struct for speed."""
 
     ordinal: int
     status: MappingStatus
     point: Point | None
     raw: bytes | None = None
     reason: str = ""
-    reason_values: dict[str, object] = field(default_factory=dict)
+    reason_values: dict[str, object] = {}

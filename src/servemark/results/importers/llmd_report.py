@@ -14,6 +14,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from servemark.results.errors import bad_file
 from servemark.results.importers.base import Given, Importer
 from servemark.results.importers.json_values import json_objects
@@ -262,7 +264,6 @@ def _own(draft: Draft, row: Mapping[str, object], mapped: Mapped) -> Mapped:
     kept = part(row, "scenario", "load", "native", "config", "servemark")
     if mapped.point is None or not kept:
         return mapped
-    import msgspec  # noqa: PLC0415 - only for such reports
 
     try:
         identity = msgspec.convert(kept.get("identity"), PointIdentity)
@@ -280,7 +281,7 @@ def _own(draft: Draft, row: Mapping[str, object], mapped: Mapped) -> Mapped:
             raise RowError("results.import_contradicts", field=address[:80], a=public.value, b=figure.value)
     point = replace(mapped.point, identity=identity, execution=execution, figures=figures, requests=requests,
                     duration_s=duration, gpus_deployed=gpus)  # fmt: skip
-    return replace(mapped, point=point)
+    return msgspec.structs.replace(mapped, point=point)
 
 
 def _read(given: Given) -> Iterator[Mapped]:

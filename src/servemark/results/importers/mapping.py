@@ -293,5 +293,5 @@ def repeats(rows: Iterator[Mapped]) -> Iterator[Mapped]:
         number = known.setdefault(content, len(known) + 1)
         if number > 1:
             execution = replace(row.point.execution, run=f"{row.point.execution.run}#{number}")
-            row = replace(row, point=replace(row.point, execution=execution))  # noqa: PLW2901
+            row = msgspec.structs.replace(row, point=replace(row.point, execution=execution))  # noqa: PLW2901
         yield row
