@@ -61,6 +61,14 @@ def test_together_is_one_by_one(points: list[Point]) -> None:
     ]
 
 
+@given(lists())
+def test_how_figures_are_listed_is_nothing(points: list[Point]) -> None:
+    """A point that comes back from the store lists its figures by name, and must be judged as when it was imported."""
+    others = [replace(point, figures=dict(sorted(point.figures.items()))) for point in points]
+    for point, other in zip(points, others, strict=True):
+        assert judge(point) == judge(other)
+
+
 def test_every_gate_in_columns_can_object() -> None:
     """A row of each fault among a hundred sound ones: the sound ones pass, and that gate names the one alone."""
     sound = {

@@ -38,10 +38,15 @@ def finite(point: Point, _context: Context) -> GateFinding:
     if not point.figures:
         return _FINITE_SKIP
     for address, figure in point.figures.items():
-        value = figure.value
-        if not 0 <= value < _INF and not (math.isfinite(value) and address.partition(".")[0] in _FREE_SIGN):
-            return GateFinding("finite", Severity.QUARANTINE, {"figure": address, "value": repr(value)})
+        if not 0 <= figure.value < _INF and not _is_sound(address, figure.value):
+            bad = min(each for each, one in point.figures.items() if not _is_sound(each, one.value))
+            values: dict[str, object] = {"figure": bad, "value": repr(point.figures[bad].value)}
+            return GateFinding("finite", Severity.QUARANTINE, values)
     return _FINITE_OK
+
+
+def _is_sound(address: str, value: float) -> bool:
+    return 0 <= value < _INF or (math.isfinite(value) and address.partition(".")[0] in _FREE_SIGN)
 
 
 def _finite_columns(columns: Columns) -> Said:
@@ -71,7 +76,7 @@ def _limits(address: str) -> tuple[float, float] | None:
 @lru_cache(maxsize=1024)
 def _bounded(addresses: tuple[str, ...]) -> tuple[tuple[str, float, float], ...]:
     """(address, least, most) of those with bounds; rows of one source have the same addresses."""
-    found = ((address, _limits(address)) for address in addresses)
+    found = ((address, _limits(address)) for address in sorted(addresses))
     return tuple((address, *limits) for address, limits in found if limits is not None)
 
 

@@ -36,7 +36,7 @@ def _steps(addresses: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         if metric in METRICS and statistic.startswith("p") and level.isascii() and level.isdigit():
             ladders.setdefault(metric, []).append((float(statistic[1:]), address))
     found: list[tuple[str, str]] = []
-    for metric, ladder in ladders.items():
+    for metric, ladder in sorted(ladders.items()):
         names = [address for _, address in sorted(ladder, reverse=METRICS[metric].better == "higher")]
         found += pairwise(names)
     return tuple(found)
