@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servemark.results.gates import registry
@@ -50,6 +50,7 @@ def lists(draw: st.DrawFn) -> list[Point]:
     return points
 
 
+@settings(deadline=None)  # the array library is loaded within
 @given(lists())
 def test_together_is_one_by_one(points: list[Point]) -> None:
     """Findings and verdicts, against the gates asked of each point by itself."""
@@ -61,6 +62,7 @@ def test_together_is_one_by_one(points: list[Point]) -> None:
     ]
 
 
+@settings(deadline=None)  # the array library is loaded within
 @given(lists())
 def test_how_figures_are_listed_is_nothing(points: list[Point]) -> None:
     """A point that comes back from the store lists its figures by name, and must be judged as when it was imported."""

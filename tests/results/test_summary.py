@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servemark.base.errors import ServemarkError
@@ -194,6 +194,7 @@ replies = st.lists(
 )
 
 
+@settings(deadline=None)  # the array library is loaded within
 @given(replies, st.integers(1, 60), st.integers(0, 30))
 def test_gaps_in_columns_are_gaps_one_by_one(waits: list[list[float]], together: int, cut: int) -> None:
     """Counts, stalls and the summary, however many are worked off at once and however the replies are cut into two
