@@ -26,7 +26,7 @@ from servemark.results.gates.topology import recover_split, stated_split_holds
 from servemark.results.point import Point
 
 if TYPE_CHECKING:
-    from servemark.results.gates.columns import Said
+    from servemark.results.gates.base import Said
 
 CLOSED_LOOP_WARNING = 0.10
 """Three times the p90 residual (3.4 %) of published fixed-length rows; ramp and tail of a run stay below it."""

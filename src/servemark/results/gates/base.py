@@ -12,7 +12,7 @@ import msgspec
 from servemark.results.point import Eval, Point
 
 if TYPE_CHECKING:
-    from servemark.results.gates.columns import Columns, Said
+    from servemark.results.gates.columns import Columns, Mask
 
 
 class Severity(StrEnum):
@@ -39,6 +39,10 @@ class GateFinding(msgspec.Struct, frozen=True):
     gate: str
     severity: Severity
     values: dict[str, object] = {}
+
+
+if TYPE_CHECKING:
+    Said = tuple[GateFinding, Mask | bool]
 
 
 class Context(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from servemark.results.gates.read import OUTPUT_PER_GPU, POWER_PER_GPU, TOTAL_PE
 from servemark.results.point import Point
 
 if TYPE_CHECKING:
-    from servemark.results.gates.columns import Said
+    from servemark.results.gates.base import Said
 
 FASTEST_TPOT_S = 1e-4
 """10,000 tok/s/user: thirty times the fastest published single user on GPUs."""

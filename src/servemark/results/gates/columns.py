@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from servemark.results.gates.base import GateFinding
-
     Column = NDArray[np.float64]
     Mask = NDArray[np.bool_]
-    Said = tuple[GateFinding, Mask | bool]
 
 FEWEST = 48
 """Fewer points of one shape are sooner asked one by one."""

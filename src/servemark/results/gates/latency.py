@@ -13,7 +13,7 @@ from servemark.results.gates.read import FIXED, length_share, passed, percent, p
 from servemark.results.point import Point
 
 if TYPE_CHECKING:
-    from servemark.results.gates.columns import Said
+    from servemark.results.gates.base import Said
 
 GRAIN = 1e-3
 """Share by which two figures may be out of order: tools print three or more digits, some round each figure alone."""
