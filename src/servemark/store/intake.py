@@ -7,7 +7,6 @@ import itertools
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
@@ -22,7 +21,6 @@ from servemark.store.import_types import Judge, Kept, ReasonCount, RowStatus, So
 from servemark.store.imports import find_source, keep_source, put_file, sources
 from servemark.store.point_codec import Encoder
 from servemark.store.raw_files import BLOCK, RawFiles
-from servemark.store.shared_staging import share
 from servemark.store.staging import Staging
 
 _TIE = 1e-9
@@ -156,19 +154,11 @@ def _map(
     """Recognise, map and keep (or, without a store, only count)."""
     importer, rows = rows_of(intake.importers, given, intake.format)
     told = PowerTold()
-    shared = (
-        None
-        if store is None or importer is None
-        else share(importer, given, intake.raw, source.sha256, intake.judge)
-    )
     rows = with_power(rows, given, told)
     name, version = (importer.id, importer.version) if importer is not None else ("", 0)
-    with Staging(intake.raw.folder, intake.judge, intake.encoder) as staged, shared or nullcontext():
+    with Staging(intake.raw.folder, intake.judge, intake.encoder) as staged:
         try:
-            if importer is None or shared is None:
-                staged.take(rows)
-            else:
-                shared.stage(staged, importer, given)
+            staged.take(rows)
         except ServemarkError as error:
             if error.layer not in (Layer.RESULTS, Layer.INPUT):
                 raise

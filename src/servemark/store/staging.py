@@ -48,24 +48,15 @@ class Staged(NamedTuple):
     """(gate, severity, values as JSON), only of those that are not ok."""
 
 
-class SpilledRows(NamedTuple):
-    """What is in a spill file: `runs` as `Staging.runs`."""
-
-    rows: int
-    chunks: int
-    runs: dict[tuple[str, str], int]
-
-
 class Staging:
     """All rows of a file, in order. A context manager: its spill file goes with it."""
 
-    def __init__(self, folder: Path, judge: Judge, encoder: Encoder, spill: IO[bytes] | None = None) -> None:
+    def __init__(self, folder: Path, judge: Judge, encoder: Encoder) -> None:
         self._folder = folder
         self._judge = judge
         self._encoder = encoder
         self._held: list[Staged] = []
-        self._spill = spill
-        self._later: tuple[IO[bytes], int] | None = None
+        self._spill: IO[bytes] | None = None
         self._chunks = 0
         self.rows = 0
         self.runs: dict[tuple[str, str], int] = {}
@@ -91,21 +82,6 @@ class Staging:
                 del waiting[:whole]
             self._put(waiting)
 
-    def spilled(self) -> SpilledRows:
-        """Put all rows into the spill file, and say what another process must know to take them."""
-        if self._held:
-            self._spill_held()
-        if self._spill is not None:
-            self._spill.flush()
-        return SpilledRows(self.rows, self._chunks, self.runs)
-
-    def take_spilled(self, file: IO[bytes], rows: SpilledRows) -> None:
-        """Take the rows that another process has put into `file` from its beginning, after all that are here."""
-        self._later = file, rows.chunks
-        self.rows += rows.rows
-        for key, batches in rows.runs.items():
-            self.runs[key] = self.runs.get(key, 0) + batches
-
     def _put(self, rows: list[Mapped]) -> None:
         if rows:
             self._held += self._batch(rows)
@@ -116,18 +92,18 @@ class Staging:
     def reset(self, rows: Iterable[Mapped]) -> None:
         """Forget everything and take these rows instead."""
         self.__exit__(None, None, None)
-        self._held, self._spill, self._later, self._chunks, self.rows = [], None, None, 0, 0
+        self._held, self._spill, self._chunks, self.rows = [], None, 0, 0
         self.runs.clear()
         self.take(rows)
 
     def __iter__(self) -> Iterator[list[Staged]]:
         """Chunks of rows in order; may be asked for more than once."""
         if self._spill is not None:
-            yield from _chunks(self._spill, self._chunks)
+            self._spill.seek(0)
+            for _ in range(self._chunks):
+                yield [_dressed(row) for row in marshal.load(self._spill)]  # noqa: S302 - our own file of a moment ago
         if self._held:
             yield self._held
-        if self._later is not None:
-            yield from _chunks(*self._later)
 
     def _batch(self, rows: list[Mapped]) -> list[Staged]:
         encoded: list[Encoded | NotStorable | None] = [self._encoded(row.point) for row in rows]
@@ -175,13 +151,6 @@ class Staging:
         except OSError as error:
             raise disk_error(error, self._folder) from error
         self._held = []
-
-
-def _chunks(file: IO[bytes], number: int) -> Iterator[list[Staged]]:
-    """What was spilled to a file, from its beginning."""
-    file.seek(0)
-    for _ in range(number):
-        yield [_dressed(row) for row in marshal.load(file)]  # noqa: S302 - our own file of a moment ago
 
 
 def _bare(row: Staged) -> tuple[object, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from servemark.results.point import Mapped
 
@@ -16,14 +16,6 @@ HINTS = (
     "isl", "model", "offload", "osl", "precision", "recipe_fingerprint", "run", "scenario", "window",
 )  # fmt: skip
 """What a user may say that a file does not; each importer takes those that it lacks."""
-
-
-class Part(NamedTuple):
-    """Which rows of a list are wanted: those that begin within its first `bytes` (of rows, what stands between them aside),
-    or the others."""
-
-    first: bool
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +32,6 @@ class Given:
     hints: Mapping[str, str] = field(default_factory=dict)
     """What the user says that the file does not: model, hardware, gpus, date, ... (`--set KEY=VALUE`)."""
     siblings: Mapping[str, Given] = field(default_factory=dict)
-    part: Part | None = None
-    """Only for importers that heed it; all rows otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +49,6 @@ class Importer:
     title: str
     detect: Callable[[Given], float]
     read: Callable[[Given], Iterator[Mapped]]
-    parts: bool = False
-    """Whether `read` heeds `Given.part`, takes each row by itself, and reads no file beside it: two processes may then
-    share a large file."""
 
 
 def surest(importers: Sequence[Importer], given: Given) -> list[tuple[float, Importer]]:

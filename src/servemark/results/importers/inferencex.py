@@ -18,7 +18,7 @@ from servemark.results.importers.json_rows import (
     RowError,
     decode_row,
     first_byte,
-    numbered_elements,
+    list_elements,
     read_object,
 )
 from servemark.results.point import Mapped
@@ -58,13 +58,11 @@ def detect(given: Given) -> float:
 
 def read(given: Given) -> Iterator[Mapped]:
     """Every row in order. Raises ServemarkError (layer results) for a file that is damaged as a whole."""
-    begins = given.part is None or given.part.first
     if first_byte(given) == b"{":
-        if begins:
-            yield from _read_object(given)
+        yield from _read_object(given)
         return
     number = -1
-    for number, raw in numbered_elements(given):
+    for number, raw in enumerate(list_elements(given)):
         try:
             row = decode_row(raw)
         except RowError as error:
@@ -74,7 +72,7 @@ def read(given: Given) -> Iterator[Mapped]:
             yield _no_rows(kind)
             return
         yield _mapped(row, number, raw, given)
-    if number < 0 and begins:
+    if number < 0:
         yield _no_rows("empty list")
 
 
@@ -134,4 +132,4 @@ def _again(row: object) -> bytes:
     return msgspec.json.encode(row)
 
 
-IMPORTER = Importer(ID, VERSION, "InferenceX results", detect, read, parts=True)
+IMPORTER = Importer(ID, VERSION, "InferenceX results", detect, read)
