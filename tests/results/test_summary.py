@@ -6,18 +6,19 @@ import math
 import random
 import runpy
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servemark.base.errors import ServemarkError
 from servemark.metrics.percentiles import Distribution
 from servemark.replay.record import RequestRecord
 from servemark.replay.records_io import RecordWriter, read_records, split_lines
-from servemark.results import measures, tally
+from servemark.results import gap_tally, measures, tally
+from servemark.results.gap_tally import GapTally
 from servemark.results.summary import Questions, Summary, summarise
 from servemark.results.summary_file import summarise_file
 from servemark.results.tally import Tally, to_microseconds
@@ -174,9 +175,41 @@ def test_equal_gaps_are_one_value() -> None:
     raw = [0.02 + at - at for at in (1.0, 1000.0, 100_000.0)]
     assert len(set(raw)) == 3
     assert {to_microseconds(gap) for gap in raw} == {0.02}
-    counted = Tally(microseconds=True)
-    counted.add(raw)
+    counted = GapTally()
+    for at in (1.0, 1000.0, 100_000.0):
+        counted.add([at, at + 0.02])
     assert [list(part) for part in counted.ascending()] == [[0.02], [3]]
+
+
+replies = st.lists(
+    st.lists(
+        st.one_of(
+            st.floats(0, 3),
+            st.integers(0, 2**9).map(lambda n: n / 2**8),  # ties between two microseconds
+            st.sampled_from([0.0, 0.02, 1.0, 1.048575, 1.048576, 11.0, 300.0, 1e7]),
+        ),
+        max_size=12,
+    ),
+    max_size=30,
+)
+
+
+@settings(deadline=None)  # the array library is loaded within
+@given(replies, st.integers(1, 60), st.integers(0, 30))
+def test_gaps_in_columns_are_gaps_one_by_one(waits: list[list[float]], together: int, cut: int) -> None:
+    """Counts, stalls and the summary, however many are worked off at once and however the replies are cut into two
+    parts, against the formulas of one request."""
+    records = [a_record("r", 0.0, chunk_s=list(accumulate(each))) for each in waits]
+    parts = GapTally(), GapTally()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gap_tally, "TOGETHER", together)
+        for place, record in enumerate(records):
+            parts[place >= cut].add(record.chunk_s)
+    parts[0].merge(parts[1])
+    gaps = [gap for record in records for gap in measures.VALUES["chunk_gap_s"](record)]
+    assert parts[0].distribution() == Distribution.of(gaps)
+    assert sum(parts[0].ascending()[1]) == len(gaps)
+    assert parts[0].stalls == sum(map(measures.stalls_of, records))
 
 
 def test_distinct_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,10 @@ and what every gate says of the point. Both `show POINT METRIC --why` and the po
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from servemark.analysis.figure_words import definition_of, formula_of, label_of, text_of, unit_of
 from servemark.analysis.measured import FILE_PREFIX
@@ -78,7 +80,9 @@ def _made(value: float, formula: str, parts: tuple[tuple[str, Figure], ...]) -> 
         return Figure(value, first.definition, places, None, formula)
     making = f"1 / {address} ({first.value:g} {unit_of(address)})" if formula.startswith("1 ÷") else formula
     how = making + (f"; {first.how}" if first.how else "")
-    return replace(first, value=value, stated=first.value if first.stated is None else first.stated, how=how)
+    return msgspec.structs.replace(
+        first, value=value, stated=first.value if first.stated is None else first.stated, how=how
+    )
 
 
 def all_gates(store: Store, one: StoredPoint) -> list[GateFinding]:

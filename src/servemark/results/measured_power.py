@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+import msgspec
+
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.results.importers.base import Given
 from servemark.results.importers.gpu_csv import DeviceSamples, GpuSamples, detect, moment_of, read_samples
@@ -186,7 +188,11 @@ def _with(rows: Iterable[Mapped], samples: _Samples, told: PowerTold) -> Iterato
                 break
         every = itertools.chain(first, every)
     for row in every:
-        yield row if row.point is None else replace(row, point=_powered(row.point, samples, told, alone))
+        yield (
+            row
+            if row.point is None
+            else msgspec.structs.replace(row, point=_powered(row.point, samples, told, alone))
+        )
 
 
 def _powered(point: Point, samples: _Samples, told: PowerTold, alone: bool) -> Point:

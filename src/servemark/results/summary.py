@@ -1,6 +1,6 @@
 """One pass over request records -> everything that a row says of them; no record is kept.
 
-Kept are one number a request and metric (8 bytes), one count a distinct gap (`tally`), and one span a session.
+Kept are one number a request and metric (8 bytes), one count a distinct gap (`gap_tally`), and one span a session.
 Two summaries of consecutive parts of a file merge to the very summary of the whole.
 """
 
@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from servemark.metrics.percentiles import PERCENTILES, Distribution, rank
-from servemark.metrics.request import chunk_gaps_s, first_chunk_tokens
+from servemark.metrics.request import first_chunk_tokens
 from servemark.replay.profiles import ValidityCounts
 from servemark.replay.record import RequestRecord
 from servemark.results import measures
+from servemark.results.gap_tally import GapTally
 from servemark.results.row import Counts, Slo, WindowTokens
 from servemark.results.tally import Tally
 
@@ -169,8 +170,7 @@ class Summary:
         self.chunks = 0
         """Content events of measured requests."""
         self.values = {metric: array("d") for metric in measures.SINGLE}
-        self.tallies = {"itl_s": Tally(), "chunk_gap_s": Tally(microseconds=True)}
-        self.stalls = 0
+        self.itl, self.gaps = Tally(), GapTally()
         self.first_start_s: float | None = None
         self.last_moment_s: float | None = None
         self.spans: dict[str, tuple[float, float]] = {}
@@ -182,6 +182,11 @@ class Summary:
         self.tokens_lacking = self.tokens_from_chunks = 0
         self.models: Counter[str | None] = Counter()
         """Models that ok replies name; None: further ones than `MAX_OTHER_MODELS`."""
+
+    @property
+    def stalls(self) -> int:
+        """Gaps of ok replies that are stalls (`metrics.request.stalls`)."""
+        return self.gaps.stalls
 
     @property
     def measured(self) -> int:
@@ -229,12 +234,9 @@ class Summary:
         for value, values in zip(measures.singles(record), self.values.values(), strict=True):
             if value is not None:
                 values.append(value)
-        gaps = chunk_gaps_s(record)
-        if gaps:
-            self.tallies["chunk_gap_s"].add(gaps)
-            self.stalls += measures.stalls_in(gaps)
+        self.gaps.add(record.chunk_s)
         if record.chunk_tokens is not None:
-            self.tallies["itl_s"].add(measures.VALUES["itl_s"](record))
+            self.itl.add(measures.VALUES["itl_s"](record))
         sums, prompt, reply = self.sums, record.input_tokens, record.output_tokens
         sums["input_tokens"].add(prompt)
         sums["output_tokens"].add(reply)
@@ -261,8 +263,8 @@ class Summary:
     def settle(self) -> None:
         """Put values in order, which a process does for its own part: two ordered parts are soon one."""
         self.values = {metric: array("d", sorted(values)) for metric, values in self.values.items()}
-        for tally in self.tallies.values():
-            tally.settle()
+        self.itl.settle()
+        self.gaps.settle()
 
     def merge(self, later: Summary) -> None:
         """Take in the summary, by the same questions, of the records that follow."""
@@ -272,9 +274,8 @@ class Summary:
         self.chunks += later.chunks
         for metric, values in later.values.items():
             self.values[metric].extend(values)
-        for metric, tally in later.tallies.items():
-            self.tallies[metric].merge(tally)
-        self.stalls += later.stalls
+        self.itl.merge(later.itl)
+        self.gaps.merge(later.gaps)
         starts = [at for at in (self.first_start_s, later.first_start_s) if at is not None]
         ends = [at for at in (self.last_moment_s, later.last_moment_s) if at is not None]
         self.first_start_s, self.last_moment_s = min(starts, default=None), max(ends, default=None)
@@ -304,21 +305,25 @@ class Summary:
         """Summaries over ok requests; a metric without values is missing, never zero."""
         found: dict[str, Distribution] = {}
         for metric in measures.VALUES:
-            tally = self.tallies.get(metric)
+            tally = self._tally(metric)
             made = Distribution.of(self.values[metric]) if tally is None else tally.distribution()
             if made is not None:
                 found[metric] = made
         return found
 
+    def _tally(self, metric: str) -> Tally | GapTally | None:
+        """What counts a metric of which a request has several values."""
+        return self.itl if metric == "itl_s" else self.gaps if metric == "chunk_gap_s" else None
+
     def count(self, metric: str) -> int:
         """How many values a metric has."""
-        tally = self.tallies.get(metric)
+        tally = self._tally(metric)
         return len(self.values[metric]) if tally is None else sum(tally.ascending()[1])
 
     def at(self, metric: str, place: int) -> tuple[float, int]:
         """(the value at a place, from 0, of a metric's values in ascending order; how many equal ones stand before
         it there)."""
-        tally = self.tallies.get(metric)
+        tally = self._tally(metric)
         if tally is None:
             ordered = sorted(self.values[metric])
             return ordered[place], place - bisect_left(ordered, ordered[place])

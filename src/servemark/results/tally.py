@@ -1,8 +1,4 @@
-"""Counts of distinct values: the exact distribution of many values in little memory.
-
-Raw times are kept to the microsecond, so ten million gaps have some ten thousand distinct values, once the noise
-of binary subtraction is taken off.
-"""
+"""Counts of distinct values: the exact distribution of many values in little memory."""
 
 from __future__ import annotations
 
@@ -10,16 +6,13 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import merge
-from itertools import repeat
-from operator import add
 
 from servemark.metrics.percentiles import Distribution
 
 MAX_DISTINCT = 300_000
 """Values counted in a dictionary, about 130 bytes each; beyond so many they go to sorted runs of 16 bytes each."""
 
-
-_SHIFT = 2.0**20
+SHIFT = 2.0**20
 """Added to a number below 2^20 it leaves steps of 2^-32, far below a microsecond and far above the noise."""
 _TOGETHER = 4096
 """Values that are counted together: the dictionary stays near, and the call costs little."""
@@ -27,17 +20,16 @@ _TOGETHER = 4096
 
 def to_microseconds(seconds: float) -> float:
     """A difference of two raw times as the whole microseconds that it is."""
-    return round(seconds + _SHIFT - _SHIFT, 6)
+    return round(seconds + SHIFT - SHIFT, 6)
 
 
 class Tally:
     """How often each value was seen. The values themselves are kept, not classes of them: a percentile is one
-    that was measured. With `microseconds` they are differences of raw times, taken `to_microseconds`."""
+    that was measured."""
 
-    __slots__ = ("_counts", "_microseconds", "_runs", "_waiting")
+    __slots__ = ("_counts", "_runs", "_waiting")
 
-    def __init__(self, *, microseconds: bool = False) -> None:
-        self._microseconds = microseconds
+    def __init__(self) -> None:
         self._counts: Counter[float] = Counter()
         self._runs: list[tuple[array[float], array[int]]] = []
         self._waiting: list[float] = []
@@ -50,7 +42,7 @@ class Tally:
 
     def _count(self) -> None:
         some, self._waiting = self._waiting, []
-        self._counts.update(map(add, some, repeat(_SHIFT)) if self._microseconds else some)
+        self._counts.update(some)
         if len(self._counts) > MAX_DISTINCT:
             self._runs.append(self._run())
 
@@ -76,7 +68,7 @@ class Tally:
         if self._counts or not self._runs:
             self._runs.append(self._run())
         if len(self._runs) > 1:
-            self._runs = [_merged(self._runs)]
+            self._runs = [merged_runs(self._runs)]
         return self._runs[0]
 
     def distribution(self) -> Distribution | None:
@@ -85,16 +77,13 @@ class Tally:
 
     def _run(self) -> tuple[array[float], array[int]]:
         counts = self._counts
-        if self._microseconds:  # two keys may be one microsecond; the shift is off once for many
-            counts = Counter()
-            for key, count in self._counts.items():
-                counts[round(key - _SHIFT, 6)] += count
         self._counts = Counter()
         values = array("d", sorted(counts))
         return values, array("Q", map(counts.__getitem__, values))
 
 
-def _merged(runs: list[tuple[array[float], array[int]]]) -> tuple[array[float], array[int]]:
+def merged_runs(runs: list[tuple[array[float], array[int]]]) -> tuple[array[float], array[int]]:
+    """Several runs, each of distinct ascending values and their counts, as one."""
     values, counts = array("d"), array("Q")
     for value, count in merge(*(_pairs(*run) for run in runs)):
         if values and values[-1] == value:

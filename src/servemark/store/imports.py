@@ -6,11 +6,13 @@ nor a running sweep waiting longer than its inserts take.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 
 from servemark.base.canonical import canonical_json
 from servemark.results.point import Point
@@ -25,6 +27,9 @@ IMPORT_BUSY_S = 600
 """An importer waits so long for another one; a reader never waits."""
 CACHE_KIB = 32 * 1024
 """Pages of the file that an import may hold in memory: keys are hashes, so rows touch index pages everywhere."""
+
+KEYS_TOGETHER = 500
+"""Keys in one question; SQLite takes 999 everywhere."""
 
 
 def find_source(store: Store, sha256: str) -> SourceFile | None:
@@ -78,10 +83,11 @@ def put_file(store: Store, source: SourceFile, staged: Staging, judge: Judge, *,
         return Kept("same", *_tally(db, int(held[0])))
     touch(db)
     before = _contents(db, int(held[0])) if held is not None else {}
+    (last_line,) = db.execute("SELECT coalesce(max(id), 0) FROM result_line").fetchone()
     number = put_source(db, source, int(held[0]) if held is not None else None)
     for chunk in staged:
         put_rows(db, number, chunk)
-    _judge_again(store, staged, judge, number)
+    _judge_again(store, staged, judge, number, last_line)
     settle(db)
     tally = _tally(db, number)
     if held is None:
@@ -194,57 +200,92 @@ def put_rows(db: sqlite3.Connection, source_id: int, rows: list[Staged]) -> None
 def _lines(db: sqlite3.Connection, points: Iterable[Encoded]) -> dict[str, int]:
     """Ids of the lines of points, which are made where they are not there yet."""
     firsts = {one.line_key: one for one in points}
-    configs = {one.config_key: one for one in firsts.values()}
-    held = {
-        key: found[0]
-        for key in configs
-        if (found := db.execute("SELECT id FROM result_config WHERE config_key = ?", (key,)).fetchone())
-    }
-    for key, one in configs.items():
-        if key not in held:
-            cursor = db.execute(
-                "INSERT INTO result_config VALUES (NULL, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-                (key, *one.facets, zlib.compress(one.config, 6)),
-            )
-            held[key] = cursor.fetchone()[0]
+    lines = _ids(db, "SELECT line_key, id FROM result_line WHERE line_key", firsts)
+    new = {key: one for key, one in firsts.items() if key not in lines}
+    configs = _configs(db, {one.config_key: one for one in new.values()})
+    made = dict(zip(new, _next_ids(db, "SELECT coalesce(max(id), 0) FROM result_line"), strict=False))
     db.executemany(
-        "INSERT INTO result_line VALUES (NULL, ?, ?, ?, ?, '', 0, 0, 0) ON CONFLICT (line_key) DO NOTHING",
-        [(key, held[one.config_key], one.source, one.run) for key, one in firsts.items()],
+        "INSERT INTO result_line VALUES (?, ?, ?, ?, ?, '', 0, 0, 0)",
+        [(made[key], key, configs[one.config_key], one.source, one.run) for key, one in new.items()],
     )
-    ask = "SELECT id FROM result_line WHERE line_key = ?"
-    return {key: int(db.execute(ask, (key,)).fetchone()[0]) for key in firsts}
+    return lines | made
+
+
+def _configs(db: sqlite3.Connection, some: dict[str, Encoded]) -> dict[str, int]:
+    """Ids of configurations by their keys, which are made where they are not there yet."""
+    held = _ids(db, "SELECT config_key, id FROM result_config WHERE config_key", some)
+    new = [key for key in some if key not in held]
+    made = dict(zip(new, _next_ids(db, "SELECT coalesce(max(id), 0) FROM result_config"), strict=False))
+    db.executemany(
+        "INSERT INTO result_config VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [(made[key], key, *some[key].facets, zlib.compress(some[key].config, 6)) for key in new],
+    )
+    return held | made
 
 
 def _shapes(db: sqlite3.Connection, points: Iterable[Encoded]) -> dict[str, int]:
     """Ids of the shapes of points by their SHA-256; shapes are made where they are not there yet."""
     some = {one.shape_sha256: one.shape for one in points}
+    held = _ids(db, "SELECT sha256, id FROM figure_shape WHERE sha256", some)
+    new = [sha256 for sha256 in some if sha256 not in held]
+    made = dict(zip(new, _next_ids(db, "SELECT coalesce(max(id), 0) FROM figure_shape"), strict=False))
     db.executemany(
-        "INSERT INTO figure_shape VALUES (NULL, ?, ?) ON CONFLICT (sha256) DO NOTHING", some.items()
+        "INSERT INTO figure_shape VALUES (?, ?, ?)", [(made[sha256], sha256, some[sha256]) for sha256 in new]
     )
-    ask = "SELECT id FROM figure_shape WHERE sha256 = ?"
-    return {sha256: int(db.execute(ask, (sha256,)).fetchone()[0]) for sha256 in some}
+    return held | made
 
 
-def _judge_again(store: Store, staged: Staging, judge: Judge, number: int) -> None:
+def _ids(db: sqlite3.Connection, ask: str, keys: Iterable[str]) -> dict[str, int]:
+    """Ids of those keys that are there, asked for many at once: `ask` ends before the IN."""
+    found: dict[str, int] = {}
+    waiting = iter(keys)
+    while some := list(islice(waiting, KEYS_TOGETHER)):
+        found.update(db.execute(f"{ask} IN ({','.join('?' * len(some))})", some).fetchall())
+    return found
+
+
+def _next_ids(db: sqlite3.Connection, ask: str) -> Iterator[int]:
+    """The ids that SQLite itself would give to new rows, by the largest one (`ask`)."""
+    return itertools.count(db.execute(ask).fetchone()[0] + 1)
+
+
+def _judge_again(store: Store, staged: Staging, judge: Judge, number: int, last_line: int) -> None:
     """Judge whole runs of which other files, or other batches of this one, hold a part: what a gate says of a point
-    depends on the points around it."""
+    depends on the points around it. `last_line` is the largest id of a line that was here before."""
     db = store.connection
+    before = _runs_before(db, staged, last_line)
     for (source, run), batches in staged.runs.items():
+        if batches < 2 and (source, run) not in before:
+            continue
         ask = """
             SELECT count(*), coalesce(sum(r.source_id <> ?), 0) FROM result_line l
             JOIN result_point p ON p.line_id = l.id JOIN import_row r ON r.id = p.id WHERE l.source = ? AND l.run = ?
         """
-        count, elsewhere = db.execute(ask, (number, source, run)).fetchone()
+        points, elsewhere = db.execute(ask, (number, source, run)).fetchone()
         if batches > 1 or elsewhere:
-            for group in _together(store, source, run, count):
+            for group in _together(store, source, run, points):
                 with uncollected():
                     write_verdicts(db, [(one.id, one.point()) for one in group], judge)
 
 
-def _together(store: Store, source: str, run: str, count: int) -> Iterator[list[StoredPoint]]:
+def _runs_before(db: sqlite3.Connection, staged: Staging, last_line: int) -> set[tuple[str, str]]:
+    """(source, run) of the file's runs that had a line here already."""
+    if not last_line:
+        return set()
+    db.execute("CREATE TEMP TABLE IF NOT EXISTS run_here (source TEXT, run TEXT)")
+    db.execute("DELETE FROM run_here")
+    db.executemany("INSERT INTO run_here VALUES (?, ?)", staged.runs)
+    ask = """
+        SELECT source, run FROM run_here h WHERE EXISTS
+        (SELECT 1 FROM result_line l WHERE l.source = h.source AND l.run = h.run AND l.id <= ?)
+    """
+    return set(db.execute(ask, (last_line,)).fetchall())
+
+
+def _together(store: Store, source: str, run: str, points: int) -> Iterator[list[StoredPoint]]:
     """Points of one run in groups that are judged at once: all, or of a long run whole lines, because what gates see
     around a point is its line. A line that is longer still is cut between points, never between tries of one."""
-    if count <= MAX_TOGETHER:
+    if points <= MAX_TOGETHER:
         yield list(load_points(store, PointFilter(source=source, run=run, superseded=True)))
         return
     ask = "SELECT line_key FROM result_line WHERE source = ? AND run = ? ORDER BY line_key"

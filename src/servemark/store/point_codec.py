@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import struct
 import zlib
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
+from operator import attrgetter
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
@@ -23,6 +25,7 @@ from servemark.base.canonical import content_hash
 from servemark.base.errors import Layer, ServemarkError
 from servemark.results.point import (
     ID_LENGTH,
+    NO_REQUESTS,
     Eval,
     Execution,
     Figure,
@@ -41,8 +44,8 @@ IDENTITIES = 8192
 """Identity objects that are held with their keys; where each row has one of its own they are some 10 MB."""
 _PACK_FROM = 700
 """Bytes from which the rest of a point is compressed: below, the time is worth more than the bytes."""
-_NO_REQUESTS = Requests()
 _ABSENT = float("nan")
+_VALUE, _DEFINITION, _AT, _STATED, _HOW = map(attrgetter, ("value", "definition", "at", "stated", "how"))
 
 
 class NotStorable(ValueError):  # noqa: N818 - told to the user as the reason of a row, not raised at them
@@ -76,7 +79,7 @@ class Beside(msgspec.Struct, frozen=True):
     """What is compared of the rest of a point; nothing else of it is read."""
 
     execution: _Address
-    requests: Requests = _NO_REQUESTS
+    requests: Requests = NO_REQUESTS
     gpus_deployed: int | None = None
     evals: tuple[Eval, ...] = ()
 
@@ -109,13 +112,22 @@ class Encoded(NamedTuple):
     rest: bytes
 
 
+class _Known(NamedTuple):
+    """What all points of one identity share; `begun` is the hash of their content as far as that."""
+
+    identity: PointIdentity
+    point_key: str
+    config_key: str
+    config: bytes
+    facets: tuple[str, str, str, str, str]
+    begun: hashlib._Hash
+
+
 class Encoder:
     """Encodes points; remembers the keys of the configurations and lines that it has seen."""
 
     def __init__(self) -> None:
-        self._identities: dict[
-            int, tuple[PointIdentity, str, str, bytes, tuple[str, str, str, str, str]]
-        ] = {}
+        self._identities: dict[int, _Known] = {}
         self._configs: dict[bytes, str] = {}
         self._lines: dict[tuple[str, str, str], str] = {}
         self._facets: dict[bytes, tuple[str, str, str, str, str]] = {}
@@ -139,15 +151,15 @@ class Encoder:
         known = self._identities.get(id(identity))
         if known is None:
             known = self._identity(identity)
-        _, point_key, config_key, config, facets = known
+        _, point_key, config_key, config, facets, begun = known
         line = (config_key, execution.run, point.source)
         line_key = self._lines.get(line)
         if line_key is None:
-            line_key = content_hash({"config": line[0], "run": line[1], "source": line[2]}, ID_LENGTH)
+            line_key = _line_key(*line)
             _remember(self._lines, line, line_key)
         shape, figures, stated = self._figures(point.figures)
         rest = self._plain.encode(_rest(point))
-        digest = hashlib.sha256(config)
+        digest = begun.copy()
         form = self._shapes.get(shape)
         if form is None:
             form = encode_shape(shape)
@@ -174,9 +186,7 @@ class Encoder:
             rest if len(rest) < _PACK_FROM else zlib.compress(rest, 1),
         )
 
-    def _identity(
-        self, identity: PointIdentity
-    ) -> tuple[PointIdentity, str, str, bytes, tuple[str, str, str, str, str]]:
+    def _identity(self, identity: PointIdentity) -> _Known:
         """Keys and facets, remembered by the object: importers give rows of one configuration the very same one. It is
         held, so that its number stays its own."""
         point_key, config_key, config = self._keys(identity)
@@ -184,7 +194,7 @@ class Encoder:
         if facets is None:
             facets = _facets(identity)
             _remember(self._facets, config, facets)
-        known = (identity, point_key, config_key, config, facets)
+        known = _Known(identity, point_key, config_key, config, facets, hashlib.sha256(config))
         if len(self._identities) >= IDENTITIES:
             self._identities.clear()
         self._identities[id(identity)] = known
@@ -210,18 +220,16 @@ class Encoder:
         if order is None:
             order = tuple(sorted(listed))
             _remember(self._orders, listed, order)
-        some = [found[name] for name in order]
-        shape = tuple(
-            [(name, each.definition, each.at, each.how) for name, each in zip(order, some, strict=True)]
-        )
+        some = list(map(found.__getitem__, order))
+        shape = tuple(zip(order, map(_DEFINITION, some), map(_AT, some), map(_HOW, some), strict=True))
         packer = self._packers.get(len(shape))
         if packer is None:
             packer = self._packers[len(shape)] = struct.Struct(f"<{len(shape)}d")
-        numbers = [each.value for each in some]
+        numbers = list(map(_VALUE, some))
         if not all(map(math.isfinite, numbers)):
             bad = next(name for name in order if not math.isfinite(found[name].value))
             raise NotStorable(f"{bad} = {found[bad].value}")
-        said = [each.stated for each in some]
+        said = list(map(_STATED, some))
         if said.count(None) == len(said):
             return shape, packer.pack(*numbers), b""
         return (
@@ -229,6 +237,17 @@ class Encoder:
             packer.pack(*numbers),
             packer.pack(*[_ABSENT if each is None else each for each in said]),
         )
+
+
+def _line_key(config_key: str, run: str, source: str) -> str:
+    """As `Point.line_key`; most runs are named by what JSON writes as it is."""
+    if _BARE(run) and _BARE(source):
+        text = f'{{"config":"{config_key}","run":"{run}","source":"{source}"}}'
+        return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
+    return content_hash({"config": config_key, "run": run, "source": source}, ID_LENGTH)
+
+
+_BARE = re.compile(r"[A-Za-z0-9 ._:/+-]*").fullmatch
 
 
 def _check(point: Point) -> None:
@@ -245,7 +264,7 @@ def _rest(point: Point) -> _Rest:
     requests = point.requests
     return _Rest(
         point.execution,
-        None if requests is _NO_REQUESTS or requests == _NO_REQUESTS else requests,
+        None if requests is NO_REQUESTS or requests == NO_REQUESTS else requests,
         point.duration_s,
         point.steady_s,
         point.gpus_deployed,
@@ -413,7 +432,7 @@ def decode_point(
         source,
         mapping_version,
         status,
-        left.requests or _NO_REQUESTS,
+        left.requests or NO_REQUESTS,
         left.duration_s,
         left.steady_s,
         left.gpus_deployed,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
-import pickle
+import marshal
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Self
+
+import msgspec
 
 from servemark.base.canonical import canonical_json
 from servemark.base.files import disk_error, make_folder
@@ -19,14 +21,17 @@ from servemark.results.point import Mapped, Point
 from servemark.store.import_types import Judge, RowStatus
 from servemark.store.point_codec import Encoded, Encoder, NotStorable
 
-BATCH = 12_000
+BATCH = 12000
 """Rows that are judged together and held in memory as points, some 3 kB each; a run that two batches share is judged
 twice."""
 MAX_TOGETHER = 20_000
 """Points of one run that are held and judged together at most; a longer run is judged by whole lines (`imports`)."""
 IN_MEMORY = 40_000
 """Encoded rows that are held in memory; more go to a file."""
+AT_ONCE = 4_000
+"""Rows that are put into bytes at once on their way to the file."""
 MAX_REASON_VALUES = 2_000
+_VERDICTS = {str(verdict): verdict for verdict in Verdict}
 _TOLD = (Severity.WARNING, Severity.QUARANTINE)
 
 
@@ -96,7 +101,7 @@ class Staging:
         if self._spill is not None:
             self._spill.seek(0)
             for _ in range(self._chunks):
-                yield pickle.load(self._spill)  # noqa: S301 - our own nameless file of a moment ago
+                yield [_dressed(row) for row in marshal.load(self._spill)]  # noqa: S302 - our own file of a moment ago
         if self._held:
             yield self._held
 
@@ -140,18 +145,43 @@ class Staging:
             if self._spill is None:
                 make_folder(self._folder)
                 self._spill = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - lives as long as the staging
-            pickle.dump(self._held, self._spill, pickle.HIGHEST_PROTOCOL)
+            for some in (self._held[at : at + AT_ONCE] for at in range(0, len(self._held), AT_ONCE)):
+                marshal.dump([_bare(row) for row in some], self._spill)
+                self._chunks += 1
         except OSError as error:
             raise disk_error(error, self._folder) from error
-        self._chunks += 1
         self._held = []
 
 
+def _bare(row: Staged) -> tuple[object, ...]:
+    """A row as plain tuples and text, which pass through a file in half the time."""
+    ordinal, status, reason, values, point, verdict, findings = row
+    return ordinal, status, reason, values, None if point is None else tuple(point), str(verdict), findings
+
+
+def _dressed(row: tuple[Any, ...]) -> Staged:
+    """The row that `_bare` was given."""
+    point, verdict, findings = row[4:]
+    return Staged._make((*row[:4], point and Encoded._make(point), _VERDICTS[verdict], findings))
+
+
 def _whole_runs(rows: list[Mapped]) -> int:
-    """How many of the rows may be judged now: the run of the last one may go on, unless it is too long already."""
+    """How many of the rows may be judged now: up to the last place that no run stands on both sides of, and else all but
+    the run of the last row, which may go on, unless there are too many already."""
     last = rows[-1].point
     if last is None or len(rows) >= MAX_TOGETHER:
         return len(rows)
+    begins: dict[tuple[str, str], int] = {}
+    for place, row in enumerate(rows):
+        if row.point is not None:
+            begins.setdefault((row.point.source, row.point.execution.run), place)
+    least = len(rows)
+    for place in range(len(rows) - 1, 0, -1):
+        point = rows[place].point
+        if point is not None:
+            least = min(least, begins[point.source, point.execution.run])
+        if least == place:
+            return place
     for place in range(len(rows) - 1, -1, -1):
         point = rows[place].point
         if point is not None and (point.execution.run != last.execution.run or point.source != last.source):
@@ -183,13 +213,28 @@ def plain(values: dict[str, object]) -> str:
     if not values:
         return "{}"
     try:
-        text = canonical_json(values)
+        text = (
+            _SORTED.encode(values).decode() if all(map(_simple, values.values())) else canonical_json(values)
+        )
         text.encode("utf-8")
     except (ValueError, TypeError, RecursionError):
         text = canonical_json({name: _written(value) for name, value in values.items()})
     if len(text) > MAX_REASON_VALUES:
         text = canonical_json({name: _written(value)[:200] for name, value in values.items()})
     return text
+
+
+def _simple(value: object) -> bool:
+    """Whether the fast encoder writes the value as canonical JSON does: a short whole number, a float without an
+    exponent, plain text."""
+    if type(value) is float:
+        return value == 0 or 1e-4 <= abs(value) < 1e15
+    if type(value) is str:
+        return value.isascii() and value.isprintable()
+    return type(value) is int and -(2**53) < value < 2**53
+
+
+_SORTED = msgspec.json.Encoder(order="sorted")
 
 
 def _written(value: object) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from servemark.results.gates.base import Context, Gate, GateFinding, Severity
+from servemark.results.gates.columns import Columns, usable_column
 from servemark.results.gates.read import (
     FIXED,
     INPUT_PER_GPU,
@@ -21,6 +24,9 @@ from servemark.results.gates.read import (
 )
 from servemark.results.gates.topology import recover_split, stated_split_holds
 from servemark.results.point import Point
+
+if TYPE_CHECKING:
+    from servemark.results.gates.base import Said
 
 CLOSED_LOOP_WARNING = 0.10
 """Three times the p90 residual (3.4 %) of published fixed-length rows; ramp and tail of a run stay below it."""
@@ -115,6 +121,13 @@ def one_denominator(point: Point, _context: Context) -> GateFinding:
     return GateFinding("one_denominator", Severity.QUARANTINE, values)
 
 
+def _one_columns(columns: Columns) -> Said:
+    read, written, total = (columns.of(each) for each in (INPUT_PER_GPU, OUTPUT_PER_GPU, TOTAL_PER_GPU))
+    if read is None or written is None or total is None:
+        return _ONE_NO_FIGURES, True
+    return _ONE_OK, usable_column(total) & (abs((read + written) / total - 1) <= DENOMINATOR_TOLERANCE)
+
+
 _SUM_SKIP = skips("totals_rates", "no_totals_or_duration")[0]
 _SUM_OK = passed("totals_rates")
 _PAIRS = (
@@ -166,6 +179,7 @@ GATES = (
         one_denominator,
         DENOMINATOR_TOLERANCE,
         "rounding to three digits; published rows are exact",
+        columns=_one_columns,
     ),
     Gate(
         "totals_rates",

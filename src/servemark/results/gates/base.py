@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from servemark.results.point import Eval, Point
+
+if TYPE_CHECKING:
+    from servemark.results.gates.columns import Columns, Mask
 
 
 class Severity(StrEnum):
@@ -26,18 +32,20 @@ class Verdict(StrEnum):
     QUARANTINED = "quarantined"
 
 
-@dataclass(frozen=True, slots=True)
-class GateFinding:
+class GateFinding(msgspec.Struct, frozen=True):
     """One gate's word on one point. The sentence is message `gate.<id>` (and `.next`, what to do) with `values`; numbers
-    in them are what was compared, so that anybody can check the arithmetic."""
+    in them are what was compared, so that anybody can check the arithmetic. A struct, as `Context` is, for speed."""
 
     gate: str
     severity: Severity
-    values: dict[str, object] = field(default_factory=dict)
+    values: dict[str, object] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+if TYPE_CHECKING:
+    Said = tuple[GateFinding, Mask | bool]
+
+
+class Context(msgspec.Struct, frozen=True):
     """What stands around a point: its line and run (points of the same source and run), and other attempts of the same
     point in the same run or with the same figures; the point itself may stand among them.
 
@@ -63,6 +71,8 @@ class Gate:
     source: str = ""
     idle: tuple[str, GateFinding] | None = None
     """(a part of `registry.PARTS`, what the gate says of every point without it): most gates need not be asked."""
+    columns: Callable[[Columns], Said] | None = None
+    """For a gate on figures alone: one finding, and of which of many points `judge` would say exactly that."""
 
 
 def verdict_of(findings: Sequence[GateFinding]) -> Verdict:

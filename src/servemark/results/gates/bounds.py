@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from servemark.metrics.registry import METRICS
 from servemark.results.gates.base import Context, Gate, GateFinding, Severity
+from servemark.results.gates.columns import Columns, every, within
 from servemark.results.gates.read import OUTPUT_PER_GPU, POWER_PER_GPU, TOTAL_PER_GPU, passed, short, skips
 from servemark.results.point import Point
+
+if TYPE_CHECKING:
+    from servemark.results.gates.base import Said
 
 FASTEST_TPOT_S = 1e-4
 """10,000 tok/s/user: thirty times the fastest published single user on GPUs."""
@@ -33,10 +38,21 @@ def finite(point: Point, _context: Context) -> GateFinding:
     if not point.figures:
         return _FINITE_SKIP
     for address, figure in point.figures.items():
-        value = figure.value
-        if not 0 <= value < _INF and not (math.isfinite(value) and address.partition(".")[0] in _FREE_SIGN):
-            return GateFinding("finite", Severity.QUARANTINE, {"figure": address, "value": repr(value)})
+        if not 0 <= figure.value < _INF and not _is_sound(address, figure.value):
+            bad = min(each for each, one in point.figures.items() if not _is_sound(each, one.value))
+            values: dict[str, object] = {"figure": bad, "value": repr(point.figures[bad].value)}
+            return GateFinding("finite", Severity.QUARANTINE, values)
     return _FINITE_OK
+
+
+def _is_sound(address: str, value: float) -> bool:
+    return 0 <= value < _INF or (math.isfinite(value) and address.partition(".")[0] in _FREE_SIGN)
+
+
+def _finite_columns(columns: Columns) -> Said:
+    if not columns.addresses:
+        return _FINITE_SKIP, True
+    return _FINITE_OK, every((columns.table >= 0) & (columns.table < _INF))
 
 
 _BY_ADDRESS = {TOTAL_PER_GPU: (0.0, MOST_TOTAL_PER_GPU), OUTPUT_PER_GPU: (0.0, MOST_OUTPUT_PER_GPU)}
@@ -60,7 +76,7 @@ def _limits(address: str) -> tuple[float, float] | None:
 @lru_cache(maxsize=1024)
 def _bounded(addresses: tuple[str, ...]) -> tuple[tuple[str, float, float], ...]:
     """(address, least, most) of those with bounds; rows of one source have the same addresses."""
-    found = ((address, _limits(address)) for address in addresses)
+    found = ((address, _limits(address)) for address in sorted(addresses))
     return tuple((address, *limits) for address, limits in found if limits is not None)
 
 
@@ -87,6 +103,16 @@ def possible(point: Point, _context: Context) -> GateFinding:
     return _POSSIBLE_OK
 
 
+def _possible_columns(columns: Columns) -> Said:
+    if not columns.addresses:
+        return _POSSIBLE_SKIP, True
+    fits = within(columns.table[:, 0], -_INF, _INF)
+    for address, least, most in _bounded(columns.addresses):
+        column = columns.some((address,))[:, 0]
+        fits &= within(column, least, most) | (column == 0)
+    return _POSSIBLE_OK, fits
+
+
 _NEVER_ZERO = frozenset(
     f"{name}.{statistic}"
     for name in _LATENCIES
@@ -110,6 +136,12 @@ def zero_latency(point: Point, _context: Context) -> GateFinding:
     return _ZERO_OK
 
 
+def _zero_columns(columns: Columns) -> Said:
+    if not columns.addresses:
+        return _ZERO_SKIP, True
+    return _ZERO_OK, every(columns.some(sorted(_NEVER_ZERO)) != 0)
+
+
 _ABSENT_SKIP = skips("no_latency", "no_total_rate")[0]
 _ABSENT_OK = passed("no_latency")
 _RATES = frozenset({"total_tokens_per_s", "output_tokens_per_s", TOTAL_PER_GPU, OUTPUT_PER_GPU})
@@ -129,10 +161,22 @@ def no_latency(point: Point, _context: Context) -> GateFinding:
     return GateFinding("no_latency", Severity.WARNING, {"n": len(figures)})
 
 
+def _absent_columns(columns: Columns) -> Said:
+    said = no_latency(columns.points[0], Context())  # the addresses alone decide
+    return said, said.severity is not Severity.WARNING
+
+
 GATES = (
-    Gate("finite", 1, finite, 0.0, "definitions of the metrics"),
-    Gate("possible", 1, possible, FASTEST_TPOT_S, "thirty to fifty times the best published rows"),
-    Gate("zero_latency", 1, zero_latency, 0.0, "definitions of the metrics"),
-    Gate("no_latency", 1, no_latency, None, "definitions of the metrics"),
+    Gate("finite", 1, finite, 0.0, "definitions of the metrics", columns=_finite_columns),
+    Gate(
+        "possible",
+        1,
+        possible,
+        FASTEST_TPOT_S,
+        "thirty to fifty times the best published rows",
+        columns=_possible_columns,
+    ),
+    Gate("zero_latency", 1, zero_latency, 0.0, "definitions of the metrics", columns=_zero_columns),
+    Gate("no_latency", 1, no_latency, None, "definitions of the metrics", columns=_absent_columns),
 )
 """The family in the order of its tables."""

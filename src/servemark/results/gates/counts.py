@@ -222,7 +222,14 @@ def figure_values(point: Point) -> frozenset[tuple[str, float]]:
 
 
 GATES = (
-    Gate("partial", 1, partial, None, "a result is complete or it is not a result"),
+    Gate(
+        "partial",
+        1,
+        partial,
+        None,
+        "a result is complete or it is not a result",
+        idle=("early", _PARTIAL_OK),
+    ),
     Gate(
         "none_succeeded",
         1,

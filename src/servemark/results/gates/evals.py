@@ -201,7 +201,7 @@ def acceptance_length(point: Point, _context: Context) -> GateFinding:
 
 
 GATES = (
-    Gate("eval_failed", 1, eval_failed, None, "the threshold of the task"),
+    Gate("eval_failed", 1, eval_failed, None, "the threshold of the task", idle=("scores", _FAILED_SKIP)),
     Gate("eval_missing", 2, eval_missing, 0.0, "the run's own manifest", idle=("expected", _MISSING_SKIP)),
     Gate(
         "eval_synthetic", 1, eval_synthetic, None, "golden acceptance policy", idle=("evals", _SYNTHETIC_NONE)

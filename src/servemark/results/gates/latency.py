@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from servemark.metrics.registry import METRICS
 from servemark.results.gates.base import Context, Gate, GateFinding, Severity
+from servemark.results.gates.columns import Columns, every, usable_column
 from servemark.results.gates.read import FIXED, length_share, passed, percent, plain, short, skips, usable
 from servemark.results.point import Point
+
+if TYPE_CHECKING:
+    from servemark.results.gates.base import Said
 
 GRAIN = 1e-3
 """Share by which two figures may be out of order: tools print three or more digits, some round each figure alone."""
@@ -31,7 +36,7 @@ def _steps(addresses: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         if metric in METRICS and statistic.startswith("p") and level.isascii() and level.isdigit():
             ladders.setdefault(metric, []).append((float(statistic[1:]), address))
     found: list[tuple[str, str]] = []
-    for metric, ladder in ladders.items():
+    for metric, ladder in sorted(ladders.items()):
         names = [address for _, address in sorted(ladder, reverse=METRICS[metric].better == "higher")]
         found += pairwise(names)
     return tuple(found)
@@ -61,6 +66,15 @@ def percentiles(point: Point, _context: Context) -> GateFinding:
             }
             return GateFinding("percentiles", Severity.QUARANTINE, values)
     return _ORDER_OK
+
+
+def _order_columns(columns: Columns) -> Said:
+    steps = _steps(columns.addresses)
+    if not steps:
+        return _ORDER_SKIP, True
+    small = columns.some([low for low, _ in steps])
+    large = columns.some([high for _, high in steps])
+    return _ORDER_OK, every((large >= small) | (small - large <= GRAIN * abs(small)))
 
 
 _DIRECTION_SKIP = skips("rate_direction", "no_stated_rates")[0]
@@ -126,6 +140,17 @@ def ttft_e2el(point: Point, _context: Context) -> GateFinding:
     return _TTFT_OK if seen else _TTFT_SKIP
 
 
+def _ttft_columns(columns: Columns) -> Said:
+    both = [(columns.of(first), columns.of(whole)) for first, whole, _ in _BOTH]
+    known = [(one, other) for one, other in both if one is not None and other is not None]
+    if not known:
+        return _TTFT_SKIP, True
+    late = known[0][0] > known[0][1] * (1 + GRAIN)
+    for one, other in known[1:]:
+        late |= one > other * (1 + GRAIN)
+    return _TTFT_OK, ~late
+
+
 _SUM_LENGTHS, _SUM_MEANS = skips("latency_sum", "not_fixed_lengths", "no_mean_latencies")
 _SUM_OK = passed("latency_sum")
 
@@ -167,6 +192,30 @@ def latency_sum(point: Point, _context: Context) -> GateFinding:
     return GateFinding("latency_sum", severity, values)
 
 
+def _sum_columns(columns: Columns) -> Said:
+    first, token, whole = (columns.of(f"{name}.mean") for name in ("ttft_s", "tpot_s", "e2el_s"))
+    if first is None or token is None or whole is None:
+        fixed = [_has_fixed_reply(point) for point in columns.points]
+        return (_SUM_MEANS, True) if all(fixed) else (_SUM_LENGTHS, not any(fixed))
+    least = most = columns.of("output_tokens.mean")
+    fixed_lengths = columns.filled([_has_fixed_reply(point) for point in columns.points]) == 1
+    if least is None or most is None:
+        spans = [
+            tuple(share * (point.identity.scenario.osl or 0) for share in length_share(point))
+            for point in columns.points
+        ]
+        least, most = columns.filled([low for low, _ in spans]), columns.filled([high for _, high in spans])
+    low = (first + token * (least - 1).clip(0)) / whole
+    high = (first + token * (most - 1).clip(0)) / whole
+    near = ((low <= 1) | (abs(low - 1) <= SUM_WARNING)) & ((high >= 1) | (abs(high - 1) <= SUM_WARNING))
+    return _SUM_OK, fixed_lengths & usable_column(whole) & near
+
+
+def _has_fixed_reply(point: Point) -> bool:
+    scenario = point.identity.scenario
+    return scenario.type in FIXED and scenario.osl is not None
+
+
 _GAPS = (("p50", "itl_s.p50", "tpot_s.p50"), ("mean", "itl_s.mean", "tpot_s.mean"))
 _ITL_SKIP = skips("itl_tpot", "no_itl_and_tpot")[0]
 _ITL_OK = passed("itl_tpot")
@@ -194,8 +243,16 @@ def itl_tpot(point: Point, _context: Context) -> GateFinding:
     return _ITL_SKIP
 
 
+def _itl_columns(columns: Columns) -> Said:
+    for _, gap_address, token_address in _GAPS:
+        gap, token = columns.of(gap_address), columns.of(token_address)
+        if gap is not None and token is not None:
+            return _ITL_OK, usable_column(token) & (abs(gap / token - 1) <= ITL_TOLERANCE)
+    return _ITL_SKIP, True
+
+
 GATES = (
-    Gate("percentiles", 1, percentiles, GRAIN, "rounding of printed figures"),
+    Gate("percentiles", 1, percentiles, GRAIN, "rounding of printed figures", columns=_order_columns),
     Gate(
         "rate_direction",
         1,
@@ -204,10 +261,22 @@ GATES = (
         "rounding of printed figures",
         idle=("observed", _DIRECTION_SKIP),
     ),
-    Gate("ttft_e2el", 1, ttft_e2el, GRAIN, "rounding of printed figures"),
+    Gate("ttft_e2el", 1, ttft_e2el, GRAIN, "rounding of printed figures", columns=_ttft_columns),
     Gate(
-        "latency_sum", 1, latency_sum, SUM_WARNING, "twice the largest residual (2.2 %) of 435 published rows"
+        "latency_sum",
+        1,
+        latency_sum,
+        SUM_WARNING,
+        "twice the largest residual (2.2 %) of 435 published rows",
+        columns=_sum_columns,
     ),
-    Gate("itl_tpot", 1, itl_tpot, ITL_TOLERANCE, "one token a chunk gives a ratio near 1, two give 2"),
+    Gate(
+        "itl_tpot",
+        1,
+        itl_tpot,
+        ITL_TOLERANCE,
+        "one token a chunk gives a ratio near 1, two give 2",
+        columns=_itl_columns,
+    ),
 )
 """The family in the order of its tables."""

@@ -56,9 +56,9 @@ def version(point: Point, _context: Context) -> GateFinding:
     engine, packages, image). Otherwise the row describes a deployment that did not run."""
     if not point.declared or not point.observed:
         return _VERSION_SKIP
-    declared = {path: text for path, text in _leaves(point.declared) if _is_version(path)}
+    declared = {path: text for path, text in sorted(_leaves(point.declared)) if _is_version(path)}
     compared = False
-    for path, found in _leaves(point.observed):
+    for path, found in sorted(_leaves(point.observed)):
         for name, said in declared.items():
             if path == name or path.startswith(f"{name}."):
                 compared = True
@@ -95,7 +95,7 @@ def identity_version(point: Point, _context: Context) -> GateFinding:
         pairs.append((digest[2], _DIGESTS))
     if not pairs:
         return _IDENTITY_SKIP
-    seen = dict.fromkeys(_leaves(observed))
+    seen = sorted(set(_leaves(observed)))
     compared = False
     for said, names in pairs:
         for path, found in seen:
@@ -124,7 +124,7 @@ def mixed_workers(point: Point, _context: Context) -> GateFinding:
         return _WORKERS_SKIP
     first: dict[str, str] = {}
     for report in reports:
-        for path, found in _leaves(report):
+        for path, found in sorted(_leaves(report)):
             if _is_version(path) and not _same(first.setdefault(path, found), found):
                 values: dict[str, object] = {
                     "what": path,

@@ -23,13 +23,14 @@ from servemark.results.gates import (
     topology,
 )
 from servemark.results.gates.base import Context, Gate, GateFinding, Severity, Verdict, verdict_of
+from servemark.results.gates.columns import FEWEST, columns_of
 from servemark.results.gates.read import POWER_PER_GPU, TOTAL_PER_GPU, passed
 from servemark.results.point import (
+    NO_REQUESTS,
     Offload,
     Point,
     PointIdentity,
     Precision,
-    Requests,
     RoleTopology,
     Scenario,
     Speculation,
@@ -49,12 +50,12 @@ GATES: tuple[Gate, ...] = (
 )
 GATES_BY_ID: dict[str, Gate] = {gate.id: gate for gate in GATES}
 _ALONE = Context()
-_NO_REQUESTS = Requests()
 PARTS = (
-    "attempts", "client", "duration", "evals", "expected", "memory", "observed", "power", "requests", "roles",
-    "speculation", "telemetry",
+    "attempts", "client", "duration", "early", "evals", "expected", "memory", "observed", "power", "requests", "roles",
+    "scores", "speculation", "telemetry",
 )  # fmt: skip
-"""What a point may lack, in the order of `_parts`; `Gate.idle` names one of them."""
+"""What a point may lack, in the order of `_parts`; `Gate.idle` names one of them. `early`: it ended so; `scores`: evals of
+its line."""
 _OK, _SKIPPED, _QUARANTINE = Severity.OK, Severity.SKIPPED, Severity.QUARANTINE
 
 _PLAIN = attrgetter(
@@ -67,6 +68,8 @@ _SCENARIO, _PRECISION, _SPECULATION, _OFFLOAD, _ROLE = (
 
 Judged = tuple[tuple[GateFinding, ...], Verdict]
 Judge = Callable[[Point, Context], GateFinding]
+Way = tuple[list[GateFinding], tuple[tuple[int, Judge], ...]]
+"""What gates say without being asked, a gap for each of the others; and those, by their place."""
 _GAP = passed("")
 
 
@@ -79,15 +82,16 @@ def _parts(point: Point, context: Context) -> tuple[bool, ...]:
     """Which of PARTS a point has."""
     requests, identity = point.requests, point.identity
     return (
-        bool(context.attempts), bool(point.client), point.duration_s is not None, bool(point.evals),
-        bool(point.expected), point.memory is not None, bool(point.observed), POWER_PER_GPU in point.figures,
-        requests is not _NO_REQUESTS and requests != _NO_REQUESTS, len(identity.topology) > 1,
-        identity.speculation is not None, point.gpus_telemetry is not None,
+        bool(context.attempts), bool(point.client), point.duration_s is not None,
+        point.status != "complete", bool(point.evals), bool(point.expected), point.memory is not None,
+        bool(point.observed), POWER_PER_GPU in point.figures,
+        requests is not NO_REQUESTS and requests != NO_REQUESTS, len(identity.topology) > 1,
+        context.evals is None or bool(context.evals), identity.speculation is not None, point.gpus_telemetry is not None,
     )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
-def _to_ask(parts: tuple[bool, ...]) -> tuple[list[GateFinding], tuple[tuple[int, Judge], ...]]:
+def _to_ask(parts: tuple[bool, ...]) -> Way:
     """Of a point with these parts: what gates say without being asked, a gap for each of the others; and those, by their
     place."""
     has = dict(zip(PARTS, parts, strict=True))
@@ -107,8 +111,12 @@ def judge(point: Point, context: Context = _ALONE) -> Judged:
 
     Never raises for what a point holds: a gate whose arithmetic fails (an integer that no float can hold) is skipped.
     """
-    said, asked = _to_ask(_parts(point, context))
-    said = said.copy()
+    return _ask(_to_ask(_parts(point, context)), point, context)
+
+
+def _ask(way: Way, point: Point, context: Context) -> Judged:
+    """What is said without asking, with what the other gates say, and the verdict."""
+    said, asked = way[0].copy(), way[1]
     verdict = Verdict.VALID
     try:
         for place, ask in asked:
@@ -141,10 +149,55 @@ def judge_all(points: Sequence[Point]) -> list[Judged]:
     collecting = gc.isenabled()
     gc.disable()  # nothing here makes cycles, and a collection walks every figure of every point
     try:
-        return [judge(point, context) for point, context in zip(points, contexts(points), strict=True)]
+        around = list(contexts(points))
+        if len(points) < FEWEST:
+            return list(map(judge, points, around))
+        shapes: dict[tuple[str, ...], list[int]] = {}
+        for place, point in enumerate(points):
+            shapes.setdefault(tuple(point.figures), []).append(place)
+        judged: dict[int, Judged] = {}
+        for addresses, places in shapes.items():
+            some = [points[place] for place in places], [around[place] for place in places]
+            found = _judge_columns(addresses, *some) if len(places) >= FEWEST else None
+            judged.update(zip(places, found or map(judge, *some), strict=True))
+        return [judged[place] for place in range(len(points))]
     finally:
         if collecting:
             gc.enable()
+
+
+def _judge_columns(
+    addresses: tuple[str, ...], points: Sequence[Point], around: Sequence[Context]
+) -> list[Judged] | None:
+    """As `judge` for points that state the same addresses, the gates on figures alone asked of all at once. None where
+    the arithmetic of columns fails."""
+    import numpy as np  # noqa: PLC0415 - only where there are many points
+
+    try:
+        columns = columns_of(addresses, points)
+        if columns is None:
+            return None
+        with np.errstate(all="ignore"):
+            said = {place: gate.columns(columns) for place, gate in enumerate(GATES) if gate.columns}
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+    more: dict[int, list[tuple[int, Judge]]] = {}
+    for place, (_, mask) in said.items():
+        for at in range(len(points)) if mask is False else () if mask is True else np.flatnonzero(~mask):
+            more.setdefault(int(at), []).append((place, GATES[place].judge))
+    ways: dict[tuple[bool, ...], Way] = {}
+    judged = []
+    for at, (point, context) in enumerate(zip(points, around, strict=True)):
+        parts = _parts(point, context)
+        way = ways.get(parts)
+        if way is None:
+            begun, asked = _to_ask(parts)
+            filled = [said[place][0] if place in said else each for place, each in enumerate(begun)]
+            way = ways[parts] = filled, tuple(each for each in asked if each[0] not in said)
+        if at in more:
+            way = way[0], (*way[1], *more[at])
+        judged.append(_ask(way, point, context))
+    return judged
 
 
 def contexts(points: Sequence[Point]) -> Iterator[Context]:

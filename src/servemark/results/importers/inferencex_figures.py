@@ -110,26 +110,6 @@ def plan(keys: tuple[str, ...], place: str, latency: str, pool: bool) -> Plan:
     return Plan(tuple(take), notes, power, seen, "mean_output_tokens_expected" in keys)
 
 
-_new = Figure.__new__
-_value, _definition, _at, _stated, _how = (
-    Figure.__dict__[name].__set__ for name in ("value", "definition", "at", "stated", "how")
-)
-
-
-def figure(
-    value: float, definition: str, at: str, stated: float | None = None, how: str | None = None
-) -> Figure:
-    """As `Figure(...)` in half the time: a frozen dataclass sets its fields by name, and a row has
-    dozens of figures."""
-    made = _new(Figure)
-    _value(made, value)
-    _definition(made, definition)
-    _at(made, at)
-    _stated(made, stated)
-    _how(made, how)
-    return made
-
-
 class FieldError(Exception):
     """A figure that cannot be one: message key and values as for a `Problem`."""
 
@@ -158,17 +138,11 @@ def take(row: Mapping[str, object], what: Plan, power_valid: bool = True) -> dic
     for key, address, definition, at in what.take:
         value = row[key]
         if value.__class__ is float and value >= 0:
-            made = _new(Figure)  # as `figure`, without the call
-            _value(made, value)
-            _definition(made, definition)
-            _at(made, at)
-            _stated(made, None)
-            _how(made, None)
-            figures[address] = made
+            figures[address] = Figure(value, definition, at)
             continue
         found = number(value, key)
         if found is not None:
-            figures[address] = figure(float(found), definition, at)
+            figures[address] = Figure(float(found), definition, at)
     if what.power and not power_valid:
         return {address: figure for address, figure in figures.items() if figure.definition != POWER}
     return figures
@@ -186,9 +160,9 @@ def energy(row: Mapping[str, object], place: str, figures: dict[str, Figure]) ->
         if value is None:
             continue
         if _is_of(value, figures, f"{role}_gpu_power_w.mean", f"{kind}_tokens_per_s_per_{role}_gpu"):
-            figures[f"{role}_{key}"] = figure(float(value), POWER, f"{place}/{key}")
+            figures[f"{role}_{key}"] = Figure(float(value), POWER, f"{place}/{key}")
         elif _is_of(value, figures, "gpu_power_w.mean", f"{kind}_tokens_per_s_per_gpu"):
-            figures[key] = figure(float(value), POWER, f"{place}/{key}")
+            figures[key] = Figure(float(value), POWER, f"{place}/{key}")
         else:
             note = f"{key} was left out: it is not known over which GPUs it is"
     return note

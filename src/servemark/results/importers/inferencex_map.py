@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from servemark.results.importers import inferencex_figures as figures_of
 from servemark.results.importers.inferencex_figures import FieldError, number
@@ -19,7 +20,16 @@ from servemark.results.importers.inferencex_rows import (
     execution,
     flat_configuration,
 )
-from servemark.results.point import Eval, Figure, Memory, Point, PointIdentity, Requests, RoleTopology
+from servemark.results.point import (
+    NO_REQUESTS,
+    Eval,
+    Figure,
+    Memory,
+    Point,
+    PointIdentity,
+    Requests,
+    RoleTopology,
+)
 
 ID = "inferencex"
 VERSION = 2
@@ -61,7 +71,7 @@ def _point(  # noqa: PLR0917 - one row, said in parts
     if config.scenario.type == "eval":
         return _evaluation(row, metrics, place, config, concurrency, hints, name)
     bare = row.keys().isdisjoint(_MORE) and row.get("workers") is None
-    requests = _NO_REQUESTS if bare else _requests(row)
+    requests = NO_REQUESTS if bare else _requests(row)
     if requests.ok == 0:
         return Problem("results.import_no_success", {}, True)
     agentic = config.scenario.type == "agentic-coding"
@@ -111,14 +121,14 @@ def _placed(figures: dict[str, Figure], row: dict[str, Any]) -> dict[str, Figure
     """Figures of a nested row with the places that they have in it."""
     where = places(row)
     return {
-        address: replace(figure, at=where.get(figure.at[1:], figure.at))
+        address: msgspec.structs.replace(figure, at=where.get(figure.at[1:], figure.at))
         for address, figure in figures.items()
     }
 
 
 def _add(figures: dict[str, Figure], address: str, value: float | None, definition: str, at: str) -> None:
     if value is not None:
-        figures[address] = figures_of.figure(float(value), definition, at)
+        figures[address] = Figure(float(value), definition, at)
 
 
 def _load(config: Config, concurrency: int, figures: Mapping[str, Figure]) -> Load:
@@ -181,12 +191,12 @@ def _disaggregated(  # noqa: PLR0917 - as above
             continue
         at = f"{place}/{key}"
         if split.by_role is False:
-            figures[over_all] = figures_of.figure(float(value), definition, at)
+            figures[over_all] = Figure(float(value), definition, at)
             continue
-        figures[by_role] = figures_of.figure(float(value), definition, at)
+        figures[by_role] = Figure(float(value), definition, at)
         if split.by_role and gpus and split.deployed:
             how = f"{value:.9g} x {gpus} {gpus_of} / {split.deployed} GPUs deployed"
-            figures[over_all] = figures_of.figure(value * gpus / split.deployed, definition, at, value, how)
+            figures[over_all] = Figure(value * gpus / split.deployed, definition, at, value, how)
     if config.lost_split:
         return split.deployed, _recovered(config, split, concurrency), split.note
     return split.deployed, config.at(concurrency), split.note
@@ -211,10 +221,7 @@ def _requests(row: Mapping[str, Any]) -> Requests:
         )  # fmt: skip
     if isinstance(accounts, dict):
         return Requests(None, ok, count(accounts.get("records_error_dropped"), "records_error_dropped"))
-    return Requests(ok=ok) if ok is not None else _NO_REQUESTS
-
-
-_NO_REQUESTS = Requests()
+    return Requests(ok=ok) if ok is not None else NO_REQUESTS
 
 
 def _duration(row: Mapping[str, Any]) -> float | None:

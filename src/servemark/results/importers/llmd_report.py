@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from servemark.results.errors import bad_file
 from servemark.results.importers.base import Given, Importer
@@ -28,6 +30,7 @@ from servemark.results.point import (
     RoleName,
     RoleTopology,
     Scenario,
+    point_plain,
 )
 
 VERSION = 1
@@ -261,7 +264,6 @@ def _own(draft: Draft, row: Mapping[str, object], mapped: Mapped) -> Mapped:
     kept = part(row, "scenario", "load", "native", "config", "servemark")
     if mapped.point is None or not kept:
         return mapped
-    import msgspec  # noqa: PLC0415 - only for such reports
 
     try:
         identity = msgspec.convert(kept.get("identity"), PointIdentity)
@@ -279,7 +281,7 @@ def _own(draft: Draft, row: Mapping[str, object], mapped: Mapped) -> Mapped:
             raise RowError("results.import_contradicts", field=address[:80], a=public.value, b=figure.value)
     point = replace(mapped.point, identity=identity, execution=execution, figures=figures, requests=requests,
                     duration_s=duration, gpus_deployed=gpus)  # fmt: skip
-    return replace(mapped, point=point)
+    return msgspec.structs.replace(mapped, point=point)
 
 
 def _read(given: Given) -> Iterator[Mapped]:
@@ -365,7 +367,7 @@ def to_llmd(point: Point) -> dict[str, object]:
         load["output_seq_len"] = _length(point, "output", scenario.osl)
     if point.identity.concurrency:
         load["concurrency"] = point.identity.concurrency
-    whole_point = asdict(point)
+    whole_point = point_plain(point)
     kept = {
         key: whole_point[key]
         for key in ("identity", "execution", "figures", "requests", "duration_s", "gpus_deployed")

@@ -156,7 +156,7 @@ class Draft:
         for name in ("input_tokens_per_s", "output_tokens_per_s", "total_tokens_per_s", "requests_per_s"):
             rate = self.figures.get(name)
             if rate is not None:
-                self.figures[f"{name}_per_gpu"] = replace(
+                self.figures[f"{name}_per_gpu"] = msgspec.structs.replace(
                     rate, value=rate.value / gpus, stated=rate.value, how=f"/ {gpus} GPUs deployed"
                 )
 
@@ -293,5 +293,5 @@ def repeats(rows: Iterator[Mapped]) -> Iterator[Mapped]:
         number = known.setdefault(content, len(known) + 1)
         if number > 1:
             execution = replace(row.point.execution, run=f"{row.point.execution.run}#{number}")
-            row = replace(row, point=replace(row.point, execution=execution))  # noqa: PLW2901
+            row = msgspec.structs.replace(row, point=replace(row.point, execution=execution))  # noqa: PLW2901
         yield row

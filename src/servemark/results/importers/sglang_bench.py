@@ -9,7 +9,8 @@ Fields: SGLang 0.5.23, as its own output shows them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+import msgspec
 
 from servemark.results.importers.base import Given, Importer
 from servemark.results.importers.bench_serving import (
@@ -57,7 +58,9 @@ def _fill(draft: Draft, row: dict[str, object]) -> None:
     latencies(draft, row)
     if words(row.get("backend")) not in _PER_TOKEN:
         for address in [one for one in draft.figures if one.startswith("itl_s.")]:
-            draft.figures[address] = replace(draft.figures[address], definition=f"{DEFINITION}:itl-per-chunk")
+            draft.figures[address] = msgspec.structs.replace(
+                draft.figures[address], definition=f"{DEFINITION}:itl-per-chunk"
+            )
     totals(draft, row, _RATES)
     if draft.scenario.type == "random":
         lengths = [whole(row.get(key), f"/{key}") for key in ("random_input_len", "random_output_len")]
