@@ -162,12 +162,13 @@ def _ordinary(value: str | None) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _model_name(name: str) -> str:
+def model_name(name: str) -> str:
+    """The model that a name stands for, in lower case where the tables do not know it."""
     return model_id(name) or name.lower()
 
 
 def _model(identity: PointIdentity) -> str:
-    return _model_name(identity.model)
+    return model_name(identity.model)
 
 
 def kind_parts(identity: PointIdentity) -> dict[str, str]:

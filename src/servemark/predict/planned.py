@@ -26,6 +26,9 @@ from servemark.results.point import (
     Speculation,
 )
 
+ROUNDS, WARM_ROUNDS = 10, 2
+"""What the field's runners send of fixed lengths unless a recipe says `num_prompts_mult` or `num_warmup_mult`."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedPoint:
@@ -37,6 +40,10 @@ class PlannedPoint:
     line: str
     identity: PointIdentity
     gpus: int
+    stated_duration_s: float | None = None
+    """Seconds that its replay takes because the suite says so."""
+    rounds: tuple[int, int] = (ROUNDS, WARM_ROUNDS)
+    """Prompts of fixed lengths for each of its concurrency: measured, and before that to warm up."""
 
     @property
     def concurrency(self) -> int:
@@ -59,13 +66,29 @@ def planned_point(  # noqa: PLR0917 - six facts make one point
 ) -> PlannedPoint:
     """One point of an arm's search-space entry."""
     line = f"{arm.key}/{entry.topology}"
+    scenario = identity.canonical.get("scenario")
+    seconds = scenario.get("duration_s") if isinstance(scenario, dict) else None
     return PlannedPoint(
         selector=f"{line}@{concurrency}",
         point_id=identity.point_id,
         line=line,
         identity=_identity(arm, entry, deployment, identity, concurrency),
         gpus=gpus,
+        stated_duration_s=float(seconds) if isinstance(seconds, int | float) else None,
+        rounds=(
+            _multiple(deployment, "num_prompts_mult", ROUNDS),
+            _multiple(deployment, "num_warmup_mult", WARM_ROUNDS),
+        ),
     )
+
+
+def _multiple(deployment: Deployment | None, name: str, usual: int) -> int:
+    """A multiple of the concurrency that the recipe's benchmark states, else the usual one."""
+    node = deployment.node if deployment is not None else None
+    for key in ("benchmark", name):
+        node = (node.entries or {}).get(key) if node is not None else None
+    value = node.scalar if node is not None else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10_000 else usual
 
 
 def _identity(

@@ -1,0 +1,232 @@
+"""From planned points to predictions: what was measured nearest, the speed model's figures, and how long a point will run.
+
+A forecaster holds the usable points of a store (complete, not quarantined, no accuracy runs) and the model fitted to them.
+What it answers with: the nearest measured configuration and every difference to it; figures with class and interval; or the
+message key of why nothing can be said.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from servemark.analysis.measured import Measured, of_stored
+from servemark.metrics.address import parse
+from servemark.predict.matching import Match, by_config, matches, model_name
+from servemark.predict.planned import PlannedPoint
+from servemark.predict.speed import SpeedModel
+from servemark.predict.speed_types import (
+    E2EL,
+    OUTPUT_PER_GPU,
+    TPOT,
+    ConfigFacts,
+    Predictions,
+    Why,
+    facts_of,
+    facts_of_point,
+)
+from servemark.predict.types import Predicted
+from servemark.store.database import Store
+from servemark.store.points import PointFilter, load_points
+
+WHY_METRICS = (OUTPUT_PER_GPU, TPOT)
+"""Figures whose working is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """How long a point replays, in seconds: stated by the suite (`low` = `high`), or out of a predicted end-to-end time."""
+
+    value: float
+    low: float
+    high: float
+    predicted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What can be said of one planned point. `nearest` is None where nothing of its model was measured; `measured` are
+    measurements of this very configuration and load, the newest last; `cannot` is the message key of why there are no
+    figures."""
+
+    planned: PlannedPoint
+    nearest: Match | None
+    predictions: Predictions | None
+    measured: tuple[Measured, ...]
+    cannot: str | None = None
+
+    def figure(self, address: str) -> Predicted | None:
+        """One metric's prediction; None where there is none."""
+        return None if self.predictions is None else self.predictions.figures.get(address)
+
+    def duration(self) -> Hours | None:
+        """Seconds of its replay, warm-up included; None where it can only be assumed."""
+        stated = self.planned.stated_duration_s
+        if stated is not None:
+            return Hours(stated, stated, stated, predicted=False)
+        found = self.figure(E2EL)
+        requests = self._requests_each()
+        if (
+            found is None
+            or found.value is None
+            or found.low is None
+            or found.high is None
+            or requests is None
+        ):
+            return None
+        return Hours(found.value * requests, found.low * requests, found.high * requests, predicted=True)
+
+    def _requests_each(self) -> float | None:
+        """Requests that each of the concurrent sessions sends one after another."""
+        scenario = self.planned.identity.scenario
+        if scenario.isl is not None and scenario.osl is not None:
+            return float(sum(self.planned.rounds))
+        counts = [p.requests_ok for p in (self.nearest.points if self.nearest else ()) if p.requests_ok]
+        if self.nearest is None or self.nearest.level not in ("exact", "version") or not counts:
+            return None
+        return statistics.median(counts) / max(1, self.planned.concurrency)
+
+
+class Forecaster:
+    """See the module. Fitting is put off until the first point asks for it."""
+
+    def __init__(self, points: Sequence[Measured], model: SpeedModel | None = None) -> None:
+        self._points = points
+        self._configs = by_config(points)
+        self._model = model
+        self._near: dict[tuple[str, object], tuple[Match, ...]] = {}
+
+    @classmethod
+    def of_store(cls, store: Store, models: Iterable[str]) -> Forecaster:
+        """Over the store's usable points of these models."""
+        return cls(usable_points(store, models))
+
+    @property
+    def points(self) -> Sequence[Measured]:
+        """What it rests on."""
+        return self._points
+
+    @property
+    def model(self) -> SpeedModel:
+        """The fitted speed model."""
+        if self._model is None:
+            self._model = SpeedModel.fit(self._points)
+        return self._model
+
+    def matches(self, planned: PlannedPoint) -> tuple[Match, ...]:
+        """Measured configurations, the nearest first; looked up once for a line."""
+        key = (planned.line, planned.identity.scenario)
+        if key not in self._near:
+            self._near[key] = tuple(matches(planned.identity, self._configs))
+        return self._near[key]
+
+    def forecast(self, planned: PlannedPoint) -> Forecast:
+        """What can be said of a planned point."""
+        near = self.matches(planned)
+        nearest = near[0] if near else None
+        here = tuple(
+            sorted(
+                (
+                    point
+                    for match in near
+                    if match.level in ("exact", "version")
+                    for point in match.points
+                    if point.concurrency == planned.concurrency
+                ),
+                key=lambda point: point.at_utc,
+            )
+        )
+        lengths = lengths_of(planned, nearest)
+        if lengths is None:
+            return Forecast(planned, nearest, None, here, "predict.use.no_lengths")
+        found = self.model.predict(_facts(planned, nearest), planned.concurrency, *lengths)
+        return Forecast(planned, nearest, found, here, None if found.figures else "predict.use.nothing")
+
+    def why(self, forecast: Forecast, metrics: Sequence[str] = WHY_METRICS) -> list[Why]:
+        """What the figures of a forecast rest on, for each of these metrics that it has."""
+        found = forecast.predictions
+        if found is None:
+            return []
+        config = _facts(forecast.planned, forecast.nearest)
+        return [
+            self.model.why(config, found.concurrency, found.isl, found.osl, metric)
+            for metric in metrics
+            if metric in found.figures
+        ]
+
+
+def _facts(planned: PlannedPoint, nearest: Match | None) -> ConfigFacts:
+    """The configuration as the fit knows it: that of the nearest measured one where it is the same but for version or
+    lengths, else the planned one's own."""
+    if nearest is None or nearest.level == "kin":
+        return facts_of(planned.identity, planned.gpus or None)
+    return facts_of_point(newest(nearest.points))
+
+
+def newest(points: Sequence[Measured]) -> Measured:
+    """The point that began last."""
+    return max(points, key=lambda point: (point.at_utc, point.ref))
+
+
+def lengths_of(planned: PlannedPoint, nearest: Match | None) -> tuple[int, int] | None:
+    """(input, output) tokens of a request: as the scenario fixes them, else the mean of what the same data set measured.
+    None where neither says."""
+    scenario = planned.identity.scenario
+    if scenario.isl is not None and scenario.osl is not None:
+        return scenario.isl, scenario.osl
+    if nearest is None or nearest.level not in ("exact", "version"):
+        return None
+    found = []
+    for address in ("input_tokens.mean", "output_tokens.mean"):
+        values = [value for point in nearest.points if (value := point.value(parse(address)))]
+        if not values:
+            return None
+        found.append(max(1, round(statistics.median(values))))
+    return found[0], found[1]
+
+
+def usable_points(store: Store, models: Iterable[str]) -> list[Measured]:
+    """Current, complete, unquarantined points of these models under any of their names, accuracy runs left out."""
+    wanted = {model_name(model) for model in models}
+    named = [str(name) for (name,) in store.query("SELECT DISTINCT model FROM result_config")]
+    names = tuple(name for name in named if model_name(name) in wanted)
+    if not names:
+        return []
+    found = (of_stored(one) for one in load_points(store, PointFilter(model=names, quarantined=False)))
+    return [point for point in found if point.status == "complete" and point.identity.scenario.type != "eval"]
+
+
+def metrics_of(forecasts: Iterable[Forecast]) -> tuple[str, ...]:
+    """Addresses that any of the forecasts has, in the model's order."""
+    found: dict[str, None] = {}
+    for each in forecasts:
+        if each.predictions is not None:
+            found.update(dict.fromkeys(each.predictions.figures))
+    return tuple(found)
+
+
+def plain(forecast: Forecast, fit: str, made_utc: str) -> Mapping[str, object]:
+    """A forecast as a manifest keeps it (`store.predictions`), with what it rests on."""
+    figures = () if forecast.predictions is None else tuple(forecast.predictions.figures.values())
+    return {
+        "schema": 1,
+        "made_utc": made_utc,
+        "fit": fit,
+        "nearest": None
+        if forecast.nearest is None
+        else {"config_key": forecast.nearest.config_key, "level": forecast.nearest.level},
+        "figures": [
+            {
+                "metric": each.metric,
+                "class": each.klass,
+                "value": each.value,
+                "low": each.low,
+                "high": each.high,
+                "level": each.level,
+                "residuals": each.residuals,
+                "reason": each.reason,
+            }
+            for each in figures
+        ],
+    }
