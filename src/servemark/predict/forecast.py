@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from servemark.analysis.measured import Measured, of_stored
+from servemark.base.canonical import content_hash
 from servemark.metrics.address import parse
 from servemark.predict.matching import Match, by_config, matches, model_name
 from servemark.predict.planned import PlannedPoint
@@ -108,6 +109,11 @@ class Forecaster:
         return self._points
 
     @property
+    def fit_id(self) -> str:
+        """Names the points that the model was fitted to."""
+        return content_hash(sorted(point.ref for point in self._points), 16)
+
+    @property
     def model(self) -> SpeedModel:
         """The fitted speed model."""
         if self._model is None:
@@ -124,6 +130,8 @@ class Forecaster:
     def forecast(self, planned: PlannedPoint) -> Forecast:
         """What can be said of a planned point."""
         near = self.matches(planned)
+        if not self._points:  # nothing of the model: nothing to fit
+            return Forecast(planned, None, None, (), "predict.use.nothing")
         nearest = near[0] if near else None
         here = tuple(
             sorted(

@@ -20,6 +20,7 @@ from servemark.results.serialize import signed_json
 from servemark.runs.collect import MetricsSampler, finish, ingest
 from servemark.runs.deploy import LiveEngine, check_deployment, require_fits
 from servemark.runs.folder import ALLOCATION, LIVE_LOG, RunFolder, RunState, list_runs, write_json
+from servemark.runs.foretell import FAILED, foretold
 from servemark.runs.gpu_power import NAME as GPU_METRICS
 from servemark.runs.gpu_power import GpuPowerSampler
 from servemark.runs.interrupts import Interrupts
@@ -125,8 +126,14 @@ def run_line(request: LineRequest, home: Home, view: RunView, line_id: str | Non
 def _make_folders(line: _Line, stack: contextlib.ExitStack) -> None:
     """Manifest of every point first: what is expected is written down before anything starts."""
     created = utc_now()
+    expected = foretold(line.request, line.home, created)
+    problem = next((each[FAILED] for each in expected.values() if FAILED in each), None)
+    if problem is not None:
+        line.view.note("predict.use.failed", problem=problem)
     for point in line.request.points:
-        content = manifest(line.request, line.outcome.line_id, point, created)
+        content = manifest(
+            line.request, line.outcome.line_id, point, created, expected.get(point.concurrency)
+        )
         path = line.home.runs / run_id(line.outcome.line_id, point.concurrency)
         try:
             folder = RunFolder.create(path, content)
