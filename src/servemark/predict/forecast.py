@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from servemark.analysis.measured import Measured, of_stored
 from servemark.base.canonical import content_hash
-from servemark.metrics.address import parse
+from servemark.predict.fit_points import WHOLE, dataset_lengths, fit_point, fit_points, lengths_of, told
 from servemark.predict.matching import Match, by_config, matches, model_name
 from servemark.predict.planned import PlannedPoint
 from servemark.predict.speed import SpeedModel
@@ -96,6 +96,7 @@ class Forecaster:
         self._points = points
         self._configs = by_config(points)
         self._model = model
+        self._lengths = dataset_lengths(points)
         self._near: dict[tuple[str, object], tuple[Match, ...]] = {}
 
     @classmethod
@@ -117,7 +118,7 @@ class Forecaster:
     def model(self) -> SpeedModel:
         """The fitted speed model."""
         if self._model is None:
-            self._model = SpeedModel.fit(self._points)
+            self._model = SpeedModel.fit(fit_points(self._points))
         return self._model
 
     def matches(self, planned: PlannedPoint) -> tuple[Match, ...]:
@@ -145,10 +146,11 @@ class Forecaster:
                 key=lambda point: point.at_utc,
             )
         )
-        lengths = lengths_of(planned, nearest)
+        lengths = lengths_of(planned.identity.scenario, self._lengths)
         if lengths is None:
             return Forecast(planned, nearest, None, here, "predict.use.no_lengths")
-        found = self.model.predict(_facts(planned, nearest), planned.concurrency, *lengths)
+        made = self.model.predict(_facts(planned, nearest), planned.concurrency, *lengths)
+        found = replace(made, figures=told(made.figures, planned.gpus))
         return Forecast(planned, nearest, found, here, None if found.figures else "predict.use.nothing")
 
     def why(self, forecast: Forecast, metrics: Sequence[str] = WHY_METRICS) -> list[Why]:
@@ -160,7 +162,7 @@ class Forecaster:
         return [
             self.model.why(config, found.concurrency, found.isl, found.osl, metric)
             for metric in metrics
-            if metric in found.figures
+            if metric in found.figures or WHOLE.get(metric) in found.figures
         ]
 
 
@@ -168,30 +170,13 @@ def _facts(planned: PlannedPoint, nearest: Match | None) -> ConfigFacts:
     """The configuration as the fit knows it: that of the nearest measured one where it is the same but for version or
     lengths, else the planned one's own."""
     if nearest is None or nearest.level == "kin":
-        return facts_of(planned.identity, planned.gpus or None)
-    return facts_of_point(newest(nearest.points))
+        return facts_of(planned.identity, planned.gpus or 1)
+    return facts_of_point(fit_point(newest(nearest.points), {}))
 
 
 def newest(points: Sequence[Measured]) -> Measured:
     """The point that began last."""
     return max(points, key=lambda point: (point.at_utc, point.ref))
-
-
-def lengths_of(planned: PlannedPoint, nearest: Match | None) -> tuple[int, int] | None:
-    """(input, output) tokens of a request: as the scenario fixes them, else the mean of what the same data set measured.
-    None where neither says."""
-    scenario = planned.identity.scenario
-    if scenario.isl is not None and scenario.osl is not None:
-        return scenario.isl, scenario.osl
-    if nearest is None or nearest.level not in ("exact", "version"):
-        return None
-    found = []
-    for address in ("input_tokens.mean", "output_tokens.mean"):
-        values = [value for point in nearest.points if (value := point.value(parse(address)))]
-        if not values:
-            return None
-        found.append(max(1, round(statistics.median(values))))
-    return found[0], found[1]
 
 
 def usable_points(store: Store, models: Iterable[str]) -> list[Measured]:
