@@ -11,7 +11,7 @@ import pytest
 from servemark.analysis.measured import Measured, of_point
 from servemark.catalog.suite import load_suite
 from servemark.plan.strict import Wishes, plan_suite
-from servemark.predict.matching import Match, by_config, compare, matches
+from servemark.predict.matching import Match, compare, known_configurations, matches
 from servemark.predict.planned import planned_of_row
 from servemark.results.importers.own import point_of
 from servemark.results.point import Offload, PointIdentity, Precision, RoleTopology, Scenario, Speculation
@@ -49,7 +49,7 @@ def level(**changes: object) -> tuple[str, list[str], list[str]]:
 def test_concurrency_and_spelling_of_the_model_are_no_difference() -> None:
     """The repository's name and the plain one are one model; the load is what a line varies."""
     assert level() == ("exact", [], [])
-    assert [m.level for m in matches(PLANNED, by_config([measured()]))] == ["exact"]
+    assert [m.level for m in matches(PLANNED, known_configurations([measured()]))] == ["exact"]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,8 @@ def test_concurrency_and_spelling_of_the_model_are_no_difference() -> None:
         ({"scenario": Scenario("unknown")}, ("shape", [], ["scenario", "isl", "osl"])),
         ({"hardware": "h200"}, ("kin", ["hardware"], [])),
         ({"precision": Precision("fp8", "fp8")}, ("kin", ["precision"], [])),
-        ({"topology": ()}, ("kin", [], ["roles", "gpus:aggregated", "tp:aggregated"])),
+        ({"topology": ()}, ("kin", [], ["roles", "tp:aggregated"])),
+        ({"router": "dynamo"}, ("version", [], ["router"])),
         ({"speculation": Speculation("mtp")}, ("kin", ["speculation"], [])),
         ({"offload": Offload("dram")}, ("kin", ["offload"], [])),
         ({"extra": {"mean_input_tokens": 4096}}, ("shape", [], ["mean_input_tokens"])),
@@ -99,7 +100,7 @@ def test_nearest_first_and_another_model_never() -> None:
         measured(model="kimi-k3"),
         measured(scenario=Scenario("eval", dataset="gsm8k")),
     ]
-    found: list[Match] = matches(PLANNED, by_config(points))
+    found: list[Match] = matches(PLANNED, known_configurations(points))
     assert [each.level for each in found] == ["exact", "version", "shape", "kin"]
 
 

@@ -98,7 +98,8 @@ def predictions_of(
         if rules is not None:
             click.echo(text("plan.prune.no_points", None, home=str(where.root)), err=True)
         return None
-    forecasts = [forecaster.forecast(planned_of_row(row)) for row in rows]
+    bands = rules is not None and "none" in rules.classes
+    forecasts = [forecaster.forecast(planned_of_row(row), bands=bands) for row in rows]
     verdicts: Mapping[str, PruneVerdict] = {}
     if rules is not None:
         axes = axes_of(forecasts)

@@ -184,8 +184,8 @@ def _foretold(view: PredictionView) -> list[str]:
     ]
     told = [f"{head} ({made}). {view.words}", *(f"  {line}" for line in table(heads, rows, 118))]
     if view.record:
-        names = ("class", "figures", "runs", "coverage", "promised", "median_error", "verdict")
-        heads = [text(f"predict.use.page.{name}") for name in names]
+        record = ("class", "figures", "runs", "coverage", "promised", "median_error", "verdict")
+        heads = [text(f"predict.use.page.{name}") for name in record]
         rows = [
             [r.label, str(r.figures), str(r.runs), r.coverage, r.promised, r.median_error, r.judged_text]
             for r in view.record

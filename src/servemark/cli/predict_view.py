@@ -10,7 +10,7 @@ from servemark.analysis.figure_words import label_of, unit_of
 from servemark.analysis.format import display
 from servemark.base.messages import find_text, text
 from servemark.base.printable import one_line
-from servemark.cli.text_table import table, wrapped
+from servemark.cli.text_table import columns_of, padded, table, wrapped
 from servemark.predict.acceptance import AcceptanceView
 from servemark.predict.arm import ArmForecast, TopologyForecast
 from servemark.predict.forecast import Forecast, Forecaster, metrics_of
@@ -51,7 +51,7 @@ def _topology(topology: TopologyForecast, found: ArmForecast, width: int, *, why
     for each in _cannot(topology.forecasts):
         told += ["", *wrapped(each, width, "  ")]
     for each in _notes(topology.forecasts):
-        told += wrapped(each, width, "  ! ")
+        told += wrapped(f"! {each}", width, "  ")
     if topology.acceptance is not None:
         told += ["", *acceptance_lines(topology.acceptance, width)]
     if why:
@@ -99,7 +99,7 @@ def _table(forecasts: Sequence[Forecast], metrics: Sequence[str], width: int) ->
     """A row a figure: load, metric, value, interval, class, what the interval rests on, and what was measured there."""
     names = ("load", "metric", "value", "interval", "class", "n", "measured")
     heads = [text(f"predict.use.column.{name}") for name in names]
-    rows = []
+    rows: list[list[str]] = []
     for number, each in enumerate(forecasts):
         if number and rows:
             rows.append([""] * len(names))
@@ -153,7 +153,7 @@ def _cannot(forecasts: Sequence[Forecast]) -> list[str]:
             reasons.setdefault(each.cannot, []).append(each.planned.concurrency)
             continue
         for figure in each.predictions.figures.values() if each.predictions is not None else ():
-            if figure.value is None:
+            if figure.value is None or figure.low is None:
                 key = figure.reason or "predict.use.class_none"
                 loads = reasons.setdefault(key, [])
                 if each.planned.concurrency not in loads:
@@ -179,37 +179,31 @@ def _notes(forecasts: Iterable[Forecast]) -> list[str]:
 
 
 def acceptance_lines(view: AcceptanceView, width: int, lang: str | None = None) -> list[str]:
-    """Golden, forced and expected real acceptance length side by side."""
+    """Golden, forced and expected real acceptance length, one below the other with where each is from."""
     head = text("predict.use.acceptance", lang, method=one_line(view.method), drafts=view.draft_tokens or "?")
-    rows = []
+    rows: list[tuple[str, str, str]] = []
     for one in view.golden:
         note = text("predict.use.acceptance.own" if one.own else "predict.use.acceptance.other", lang)
-        rows.append(
-            [
-                text("predict.use.acceptance.golden", lang),
-                f"{one.length:.2f}",
-                one_line(f"{one.file.rpartition('/')[2]}, {one.mode}, {note}"),
-            ]
-        )
+        place = one_line(f"{one.file.rpartition('/')[2]}, {one.mode}; {note}")
+        rows.append((text("predict.use.acceptance.golden", lang), f"{one.length:.2f}", place))
     if not view.golden:
-        rows.append(
-            [text("predict.use.acceptance.golden", lang), "—", text("predict.use.acceptance.no_golden", lang)]
-        )
+        none = text("predict.use.acceptance.no_golden", lang)
+        rows.append((text("predict.use.acceptance.golden", lang), "—", none))
     if view.forced is not None:
-        rows.append(
-            [
-                text("predict.use.acceptance.forced", lang),
-                f"{view.forced:.2f}",
-                one_line(view.forced_by or ""),
-            ]
-        )
-    rows.append([text("predict.use.acceptance.expected", lang), *_expected(view, lang)])
-    names = [text(f"predict.use.acceptance.{name}", lang) for name in ("which", "length", "from")]
-    told = [*wrapped(head, width, "  "), *(f"  {line}" for line in table(names, rows, width - 2, flexible=2))]
+        by = one_line(view.forced_by or "")
+        rows.append((text("predict.use.acceptance.forced", lang), f"{view.forced:.2f}", by))
+    rows.append((text("predict.use.acceptance.expected", lang), *_expected(view, lang)))
+    first, second = (max(columns_of(row[i]) for row in rows) for i in (0, 1))
+    told = wrapped(head, width, "  ")
+    for name, length, place in rows:
+        start = f"    {padded(name, first, left=True)}  {padded(length, second, left=False)}  "
+        lines = wrapped(place, max(20, width - columns_of(start)), "")
+        told += [start + lines[0], *(" " * columns_of(start) + line.strip() for line in lines[1:])]
     if view.expected is not None and (view.golden or view.forced is not None):
         ratio = (view.forced or view.golden[0].length) / max(view.expected[1], 1e-9)
         if ratio > 1.1:  # a promise that service will not keep
-            told += wrapped(text("predict.use.acceptance.beware", lang, ratio=f"{ratio:.1f}"), width, "  ! ")
+            said = text("predict.use.acceptance.beware", lang, ratio=f"{ratio:.1f}")
+            told += wrapped(f"! {said}", width, "  ")
     return told
 
 

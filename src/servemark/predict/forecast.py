@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from servemark.analysis.measured import Measured, of_stored
 from servemark.base.canonical import content_hash
 from servemark.predict.fit_points import WHOLE, dataset_lengths, fit_point, fit_points, lengths_of, told
-from servemark.predict.matching import Match, by_config, matches, model_name
+from servemark.predict.matching import Match, known_configurations, matches, model_name
 from servemark.predict.planned import PlannedPoint
 from servemark.predict.speed import SpeedModel
 from servemark.predict.speed_types import (
@@ -94,7 +94,7 @@ class Forecaster:
 
     def __init__(self, points: Sequence[Measured], model: SpeedModel | None = None) -> None:
         self._points = points
-        self._configs = by_config(points)
+        self._configs = known_configurations(points)
         self._model = model
         self._lengths = dataset_lengths(points)
         self._near: dict[tuple[str, object], tuple[Match, ...]] = {}
@@ -128,8 +128,9 @@ class Forecaster:
             self._near[key] = tuple(matches(planned.identity, self._configs))
         return self._near[key]
 
-    def forecast(self, planned: PlannedPoint) -> Forecast:
-        """What can be said of a planned point."""
+    def forecast(self, planned: PlannedPoint, *, bands: bool = True) -> Forecast:
+        """What can be said of a planned point. Without `bands` nothing is asked of the model for a configuration of which
+        nothing was measured, which is most of a large plan."""
         near = self.matches(planned)
         if not self._points:  # nothing of the model: nothing to fit
             return Forecast(planned, None, None, (), "predict.use.nothing")
@@ -146,6 +147,8 @@ class Forecaster:
                 key=lambda point: point.at_utc,
             )
         )
+        if not bands and (nearest is None or nearest.level == "kin"):
+            return Forecast(planned, nearest, None, here, "predict.use.nothing")
         lengths = lengths_of(planned.identity.scenario, self._lengths)
         if lengths is None:
             return Forecast(planned, nearest, None, here, "predict.use.no_lengths")

@@ -3,7 +3,8 @@
 Levels: `exact` (the same configuration, image and recipe included), `version` (the same, but another image, version or
 recipe, or the source does not state one), `shape` (the same at other input or output lengths, or of another data set),
 `kin` (the same model; hardware, engine, precision or topology differ or are not stated). A size that only one side states
-counts as equal when it says nothing special (1, no), and as a difference otherwise.
+counts as equal when it says nothing special (1, no), and as a difference otherwise. A router that only one side states makes
+another version, one that is another makes kin.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Match:
     @property
     def newest_utc(self) -> str:
         """When it was measured last; empty where nobody says."""
-        return max((point.at_utc for point in self.points), default="")
+        return _newest(self.points)
 
     @property
     def concurrencies(self) -> tuple[int, ...]:
@@ -70,35 +71,55 @@ class Match:
         return tuple(sorted({point.concurrency for point in self.points if point.concurrency is not None}))
 
 
-def matches(planned: PointIdentity, by_config: Mapping[str, Sequence[Measured]]) -> list[Match]:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A measured configuration with the parts that are compared, made once for many planned points."""
+
+    key: str
+    points: tuple[Measured, ...]
+    model: str
+    kind: Mapping[str, str]
+    parts: Mapping[str, str]
+
+
+def known_configurations(points: Iterable[Measured]) -> tuple[Known, ...]:
+    """Configurations of these points, those of accuracy runs left out: they measure no speed."""
+    found: dict[str, list[Measured]] = {}
+    for point in points:
+        if point.identity.scenario.type != "eval":
+            found.setdefault(point.config_key, []).append(point)
+    return tuple(
+        Known(
+            key, tuple(some), _model(some[0].identity), kind_parts(some[0].identity), parts(some[0].identity)
+        )
+        for key, some in found.items()
+    )
+
+
+def matches(planned: PointIdentity, known: Iterable[Known]) -> list[Match]:
     """Measured configurations of the planned point's model, the nearest first: by level, then by how little differs, then
-    the newest. `by_config` are usable points by configuration."""
-    mine = _model(planned)
-    mine_kind = kind_parts(planned)
-    mine_parts = parts(planned)
-    found = []
-    for key, points in by_config.items():
-        other = points[0].identity if points else None
-        if other is None or _model(other) != mine:
+    the newest. Where none is of its kind (hardware, engine, precision, roles), the nearest of another kind alone."""
+    mine, mine_kind, mine_parts = _model(planned), kind_parts(planned), parts(planned)
+    mine_items = mine_kind.items()
+    found, others = [], []
+    for one in known:
+        if one.model != mine:
             continue
-        kind = kind_parts(other)
-        if kind == mine_kind:
-            found.append(_compared(mine_parts, parts(other), key, points))
-        else:  # far enough: what else differs changes nothing, and there are many of them
-            differs, unstated = _sides(mine_kind, kind, frozenset())
-            found.append(Match("kin", key, other, tuple(differs), tuple(unstated), tuple(points)))
+        if one.kind == mine_kind:
+            found.append(_compared(mine_parts, one.parts, one.key, one.points))
+        elif not found:
+            others.append(one)
+    if not found and others:
+        one = max(others, key=lambda each: (len(mine_items & each.kind.items()), _newest(each.points)))
+        differs, unstated = _sides(mine_kind, one.kind, frozenset())
+        return [Match("kin", one.key, one.points[0].identity, tuple(differs), tuple(unstated), one.points)]
     found.sort(key=lambda each: each.newest_utc, reverse=True)
     found.sort(key=lambda each: (LEVELS.index(each.level), len(each.differs), len(each.unstated)))
     return found
 
 
-def by_config(points: Iterable[Measured]) -> dict[str, list[Measured]]:
-    """Points by configuration, those of eval runs left out: they measure no speed."""
-    found: dict[str, list[Measured]] = {}
-    for point in points:
-        if point.identity.scenario.type != "eval":
-            found.setdefault(point.config_key, []).append(point)
-    return found
+def _newest(points: Sequence[Measured]) -> str:
+    return max((point.at_utc for point in points), default="")
 
 
 def compare(
@@ -115,7 +136,8 @@ def _compared(
     level: Level = "exact"
     for each in (*differs, *unstated):
         plain = each.part.partition(":")[0]
-        its: Level = "version" if plain in _VERSION else "shape" if plain in _SHAPE else "kin"
+        unsaid = plain == "router" and each in unstated
+        its: Level = "version" if plain in _VERSION or unsaid else "shape" if plain in _SHAPE else "kin"
         level = max(level, its, key=LEVELS.index)
     return Match(level, key, points[0].identity, tuple(differs), tuple(unstated), tuple(points))
 
@@ -141,7 +163,7 @@ def _sides(
 def _settled(mine: Mapping[str, str], other: Mapping[str, str]) -> frozenset[str]:
     """Parts that need not be stated on both sides, because another part that is equal says as much: the master's own
     words (`stated`) those of sizes and router, one image and recipe the versions within."""
-    found: set[str] = set()
+    found: set[str] = {"stated", "replay"}  # words of a master, which other sources do not have
     if mine.get("stated") is not None and mine.get("stated") == other.get("stated"):
         found |= {"router", *SIZES}
     if all(mine.get(name) is not None and mine.get(name) == other.get(name) for name in ("image", "recipe")):
@@ -193,7 +215,7 @@ def parts(identity: PointIdentity) -> dict[str, str]:
         "offload": "none" if identity.offload is None else identity.offload.tier,
         "router": identity.router,
         "stated": _stated(identity.extra.get("stated")),
-        "image": identity.image,
+        "image": None if identity.image is None else identity.image.replace("#", "/"),
         "engine_version": identity.engine_version,
         "model_revision": identity.model_revision,
         "recipe": identity.recipe_fingerprint,
@@ -207,6 +229,10 @@ def parts(identity: PointIdentity) -> dict[str, str]:
     }
     for role in identity.topology:
         found |= {f"{name}:{role.role}": _size(role, name) for name in SIZES}
+        if role.gpus == (role.tp or 0) * (role.pp or 1) * (role.pcp or 1):
+            del found[
+                f"gpus:{role.role}"
+            ]  # says no more than the sizes, which not all sources have beside it
     return {name: str(value) for name, value in found.items() if value is not None}
 
 

@@ -19,7 +19,7 @@ from servemark.plan.summary import AGENTIC_HOURS, FIXED_HOURS, START_HOURS
 from servemark.predict.forecast import Forecast
 from servemark.predict.matching import model_name, parts
 from servemark.predict.pruning import Axes, MeasuredSpot, PlannedSpot
-from servemark.predict.types import CLASSES, PredictionClass
+from servemark.predict.types import CLASSES, Predicted, PredictionClass
 from servemark.results.point import PointIdentity
 
 SPEED = "interactivity.p50"
@@ -69,9 +69,13 @@ class Outlook:
 def axes_of(forecasts: Sequence[Forecast]) -> Axes:
     """Interactivity against the first throughput that any forecast has a figure of."""
     for address in THROUGHPUT:
-        if any((found := each.figure(address)) is not None and found.low is not None for each in forecasts):
+        if any((found := each.figure(address)) is not None and _said(found) for each in forecasts):
             return Axes(SPEED, address, Better.HIGHER, Better.HIGHER)
     return Axes(SPEED, THROUGHPUT[0], Better.HIGHER, Better.HIGHER)
+
+
+def _said(figure: Predicted) -> bool:
+    return figure.value is not None or figure.low is not None
 
 
 def scope_of(identity: PointIdentity) -> str:
