@@ -91,7 +91,8 @@ def test_sizes_that_one_side_leaves_out() -> None:
 
 
 def test_nearest_first_and_another_model_never() -> None:
-    """Exact, then version, then shape, then kin; another model is not even kin."""
+    """Exact, then version, then shape, then kin; another model is not even kin. Of another kind (hardware) only the
+    nearest, and only where nothing of its own kind was measured."""
     points = [
         measured(hardware="h200"),
         measured(scenario=Scenario("fixed-seq-len", 8192, 1024)),
@@ -101,7 +102,10 @@ def test_nearest_first_and_another_model_never() -> None:
         measured(scenario=Scenario("eval", dataset="gsm8k")),
     ]
     found: list[Match] = matches(PLANNED, known_configurations(points))
-    assert [each.level for each in found] == ["exact", "version", "shape", "kin"]
+    assert [each.level for each in found] == ["exact", "version", "shape"]
+    others = [measured(hardware="h200", engine="vllm"), measured(hardware="h200")]
+    (kin,) = matches(PLANNED, known_configurations(others))
+    assert (kin.level, [each.part for each in kin.differs]) == ("kin", ["hardware"])
 
 
 def test_a_planned_point_has_the_identity_of_its_result(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from servemark.metrics.registry import Better
+from servemark.plan.rows import reason
 from servemark.predict.pruning import Axes, MeasuredSpot, PlannedSpot, PruneRules, PruneVerdict, prune
 from servemark.predict.types import Predicted, PredictionClass
 
@@ -124,6 +126,14 @@ def test_classes_that_are_not_sure_run_unless_stated() -> None:
     assert not any(found[k].runs for k in weak)
     found = verdict(spot("a", (1, 2), (1, 2)), spot("b", (8, 9), (8, 9), klass="one_anchor"))
     assert found["a"].runs
+
+
+def test_held_points_run_and_beat_nothing() -> None:
+    """What is held by another reason (another version was measured) neither goes nor lets others go."""
+    held = replace(spot("a", (1, 2), (1, 2)), held=reason("plan.prune.version"))
+    assert verdict(held, measured=(GOOD,))["a"].why.key == "plan.prune.version"
+    strong = replace(spot("b", (50, 60), (200, 300)), held=reason("plan.prune.version"))
+    assert verdict(spot("a", (1, 2), (1, 2)), strong)["a"].runs
 
 
 def test_without_an_interval_it_runs() -> None:

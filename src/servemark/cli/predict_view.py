@@ -172,6 +172,8 @@ def said(key: str, values: Mapping[str, object] | None = None, lang: str | None 
 def _notes(forecasts: Iterable[Forecast]) -> list[str]:
     """What is doubtful about the points underneath, each once."""
     found: dict[str, None] = {}
+    if any(each.other_version and each.predictions is not None for each in forecasts):
+        found[text("predict.use.other_version")] = None
     for each in forecasts:
         for key, values in each.predictions.notes if each.predictions is not None else ():
             found[said(key, values)] = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from servemark.analysis.measured import Measured, of_stored
 from servemark.base.canonical import content_hash
 from servemark.predict.fit_points import WHOLE, dataset_lengths, fit_point, fit_points, lengths_of, told
-from servemark.predict.matching import Match, known_configurations, matches, model_name
+from servemark.predict.matching import Match, is_version, known_configurations, matches, model_name
 from servemark.predict.planned import PlannedPoint
 from servemark.predict.speed import SpeedModel
 from servemark.predict.speed_types import (
@@ -60,6 +60,13 @@ class Forecast:
     def figure(self, address: str) -> Predicted | None:
         """One metric's prediction; None where there is none."""
         return None if self.predictions is None else self.predictions.figures.get(address)
+
+    @property
+    def other_version(self) -> bool:
+        """Whether its figures rest on another image, version or recipe than it will run with: what that changes is in no
+        interval."""
+        near = self.nearest
+        return near is not None and any(is_version(each.part) for each in near.differs)
 
     def duration(self) -> Hours | None:
         """Seconds of its replay, warm-up included; None where it can only be assumed."""

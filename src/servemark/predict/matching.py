@@ -160,6 +160,11 @@ def _sides(
     return differs, unstated
 
 
+def is_version(part: str) -> bool:
+    """Whether a part that differs makes another version of one configuration."""
+    return part in _VERSION
+
+
 def _settled(mine: Mapping[str, str], other: Mapping[str, str]) -> frozenset[str]:
     """Parts that need not be stated on both sides, because another part that is equal says as much: the master's own
     words (`stated`) those of sizes and router, one image and recipe the versions within."""

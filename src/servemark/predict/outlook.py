@@ -15,6 +15,7 @@ from servemark.analysis.measured import Measured
 from servemark.analysis.rate_cards import RateCard
 from servemark.metrics.address import parse
 from servemark.metrics.registry import Better
+from servemark.plan.rows import reason
 from servemark.plan.summary import AGENTIC_HOURS, FIXED_HOURS, START_HOURS
 from servemark.predict.forecast import Forecast
 from servemark.predict.matching import model_name, parts
@@ -105,6 +106,7 @@ def planned_spots(forecasts: Sequence[Forecast], axes: Axes) -> list[PlannedSpot
             concurrency=each.planned.concurrency,
             x=each.figure(axes.x),
             y=each.figure(axes.y),
+            held=reason("plan.prune.version") if each.other_version else None,
         )
         for each in forecasts
     ]

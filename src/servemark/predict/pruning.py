@@ -48,6 +48,8 @@ class PlannedSpot:
     concurrency: int
     x: Predicted | None
     y: Predicted | None
+    held: Reason | None = None
+    """Why it runs whatever its intervals say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,8 @@ def _kept_because(spot: PlannedSpot, extremes: frozenset[str], rules: PruneRules
     """Why a point runs whatever its interval says; None when its interval decides."""
     if spot.id in extremes:
         return reason("plan.prune.extreme")
+    if spot.held is not None:
+        return spot.held
     if spot.x is None or spot.y is None:
         return reason("plan.prune.open")
     for each in (spot.x, spot.y):
@@ -179,7 +183,9 @@ def _bars(
                 _Corner(None, one.name, signs[0] * one.x, signs[1] * one.y)
             )
     for spot in planned:
-        sure = all(each is not None and each.klass in rules.classes for each in (spot.x, spot.y))
+        sure = spot.held is None and all(
+            each is not None and each.klass in rules.classes for each in (spot.x, spot.y)
+        )
         worst = _corner(spot, axes, signs, best=False) if sure else None
         if worst is not None:
             found.setdefault(spot.scope, []).append(worst)
