@@ -1,8 +1,9 @@
 """What was foretold of a point beside what it measured, and how past predictions have held: by class and by month.
 
-Coverage is the share of measured figures that lay within their interval; it is judged against the level that the intervals
-promised only from `JUDGED_FROM` figures on, by the 95 % band of a binomial of that many draws (normal approximation with
-continuity correction). Errors are |predicted - measured| / measured.
+Coverage is the share of measured figures that lay within their interval. It is judged against the level that the intervals
+promised by the 95 % band of a binomial (normal approximation with continuity correction) of as many draws as there are
+points, not figures, since the figures of one point are right or wrong together; below `JUDGED_FROM` points not at all.
+Errors are |predicted - measured| / measured.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from servemark.store.database import Store
 from servemark.store.predictions import CLASSES, Foretold, Recorded, predictions_of, record
 
 JUDGED_FROM = 30
-"""With fewer figures coverage is not judged."""
+"""With fewer points coverage is not judged."""
 MAX_MONTHS = 24
 _Z = 1.96
 """Of a normal distribution: 95 % lie within."""
@@ -60,7 +61,7 @@ class RecordRow:
     name: str
     label: str
     figures: int
-    runs: int
+    points: int
     coverage: str
     promised: str
     median_error: str
@@ -153,12 +154,13 @@ def _record_row(name: str, label: str, some: Sequence[Recorded], lang: str | Non
     inside = [one.foretold.inside for one in some if one.foretold.inside is not None]
     errors = [abs(one.foretold.error) for one in some if one.foretold.error is not None]
     level = statistics.fmean(one.foretold.level for one in some)
-    verdict = judged(sum(inside), len(inside), level)
+    points = len({one.point_id for one in some})
+    verdict = judged(sum(inside), len(inside), points, level)
     return RecordRow(
         name=name,
         label=label,
         figures=len(some),
-        runs=len({one.run for one in some}),
+        points=points,
         coverage=ABSENT if not inside else f"{100 * sum(inside) / len(inside):.0f} %",
         promised=f"{100 * level:.0f} %",
         median_error=ABSENT if not errors else f"{significant(100 * statistics.median(errors))} %",
@@ -167,17 +169,17 @@ def _record_row(name: str, label: str, some: Sequence[Recorded], lang: str | Non
     )
 
 
-def judged(inside: int, count: int, level: float) -> str:
-    """`few`, `narrow`, `wide` or `held`: whether `inside` of `count` agrees with a chance of `level` each."""
-    if count < JUDGED_FROM:
+def judged(inside: int, figures: int, points: int, level: float) -> str:
+    """`few`, `narrow`, `wide` or `held`: whether `inside` of `figures` (of so many points) agrees with `level`."""
+    if points < JUDGED_FROM or not figures:
         return "few"
-    off = inside - count * level
-    band = _Z * math.sqrt(count * level * (1 - level)) + 0.5
+    off = inside / figures - level
+    band = _Z * math.sqrt(level * (1 - level) / points) + 0.5 / points
     return "held" if abs(off) <= band else "wide" if off > 0 else "narrow"
 
 
 def _record_words(past: Sequence[Recorded], model: str, lang: str | None) -> str:
     if not past:
         return text("predict.use.page.no_record", lang, model=model)
-    runs = len({one.run for one in past})
-    return text("predict.use.page.record", lang, figures=len(past), runs=runs, model=model)
+    points = len({one.point_id for one in past})
+    return text("predict.use.page.record", lang, figures=len(past), points=points, model=model)

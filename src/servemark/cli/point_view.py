@@ -184,10 +184,10 @@ def _foretold(view: PredictionView) -> list[str]:
     ]
     told = [f"{head} ({made}). {view.words}", *(f"  {line}" for line in table(heads, rows, 118))]
     if view.record:
-        record = ("class", "figures", "runs", "coverage", "promised", "median_error", "verdict")
+        record = ("class", "figures", "points", "coverage", "promised", "median_error", "verdict")
         heads = [text(f"predict.use.page.{name}") for name in record]
         rows = [
-            [r.label, str(r.figures), str(r.runs), r.coverage, r.promised, r.median_error, r.judged_text]
+            [r.label, str(r.figures), str(r.points), r.coverage, r.promised, r.median_error, r.judged_text]
             for r in view.record
         ]
         told += [text("predict.use.page.by_class"), *(f"  {line}" for line in table(heads, rows, 118))]

@@ -20,13 +20,13 @@ from servemark.results.serialize import signed_json
 from servemark.runs.collect import MetricsSampler, finish, ingest
 from servemark.runs.deploy import LiveEngine, check_deployment, require_fits
 from servemark.runs.folder import ALLOCATION, LIVE_LOG, RunFolder, RunState, list_runs, write_json
-from servemark.runs.foretell import FAILED, foretold
 from servemark.runs.gpu_power import NAME as GPU_METRICS
 from servemark.runs.gpu_power import GpuPowerSampler
 from servemark.runs.interrupts import Interrupts
 from servemark.runs.manifest import manifest, new_line_id, run_id, utc_now
 from servemark.runs.measure import PointJob, measure
 from servemark.runs.phases import PhaseClock, budgets
+from servemark.runs.predictions import FAILED, predictions
 from servemark.runs.request import LineRequest
 from servemark.runs.site import site_of
 from servemark.runs.view import RunView
@@ -126,7 +126,7 @@ def run_line(request: LineRequest, home: Home, view: RunView, line_id: str | Non
 def _make_folders(line: _Line, stack: contextlib.ExitStack) -> None:
     """Manifest of every point first: what is expected is written down before anything starts."""
     created = utc_now()
-    expected = foretold(line.request, line.home, created)
+    expected = predictions(line.request, line.home, created)
     problem = next((each[FAILED] for each in expected.values() if FAILED in each), None)
     if problem is not None:
         line.view.note("predict.use.failed", problem=problem)

@@ -65,6 +65,7 @@ class Foretold(NamedTuple):
 class Recorded:
     """One past prediction with the run that it was of."""
 
+    point_id: int
     run: str
     at_utc: str
     verdict: str
@@ -173,9 +174,9 @@ def record(store: Store, model: str | None = None, until_utc: str | None = None)
             values.append(wanted)
     columns = ", ".join(f"f.{name}" for name in _COLUMNS.split(", "))
     ask = f"""
-        SELECT l.run, p.at_utc, p.verdict, {columns} FROM prediction f JOIN result_point p ON p.id = f.point_id
+        SELECT p.id, l.run, p.at_utc, p.verdict, {columns} FROM prediction f JOIN result_point p ON p.id = f.point_id
         JOIN result_line l ON l.id = p.line_id JOIN result_config c ON c.id = l.config_id
         WHERE f.measured IS NOT NULL AND {" AND ".join(terms)} ORDER BY p.at_utc, p.id, f.metric
     """  # noqa: S608 - fixed column names and question marks alone
-    for run, at_utc, verdict, *rest in store.query(ask, values):
-        yield Recorded(run, at_utc, verdict, Foretold(*rest))
+    for number, run, at_utc, verdict, *rest in store.query(ask, values):
+        yield Recorded(number, run, at_utc, verdict, Foretold(*rest))

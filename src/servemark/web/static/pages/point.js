@@ -152,8 +152,8 @@ function provenance(view, t) {
 function foretold(part, t) {
   const number = (label) => ({ label, number: true });
   const within = (inside) => inside === null ? el("td", {}, "—") : el("td", { class: inside ? "agree" : "differ" }, t(inside ? "web.point.foretold.yes" : "web.point.foretold.no"));
-  const record = (caption, first, rows) => rows.length ? [el("h3", {}, caption), simple(caption, [{ label: first }, ...["figures", "runs", "within", "promised", "error"].map((name) => number(t("web.point.foretold.record." + name))), { label: t("web.point.foretold.record.verdict") }],
-    rows.map((row) => el("tr", {}, el("th", { scope: "row", class: "first" }, row.label), [row.figures, row.runs, row.coverage, row.promised, row.median_error].map((text) => el("td", { class: "number" }, String(text))), el("td", { class: row.judged === "narrow" ? "differ" : row.judged === "held" ? "agree" : "" }, row.judged_text))))] : null;
+  const record = (caption, first, rows) => rows.length ? [el("h3", {}, caption), simple(caption, [{ label: first }, ...["figures", "points", "within", "promised", "error"].map((name) => number(t("web.point.foretold.record." + name))), { label: t("web.point.foretold.record.verdict") }],
+    rows.map((row) => el("tr", {}, el("th", { scope: "row", class: "first" }, row.label), [row.figures, row.points, row.coverage, row.promised, row.median_error].map((text) => el("td", { class: "number" }, String(text))), el("td", { class: row.judged === "narrow" ? "differ" : row.judged === "held" ? "agree" : "" }, row.judged_text))))] : null;
   return [
     el("p", { class: "note" }, t("web.point.foretold.made", { when: part.made_utc }) + " " + part.words),
     simple(t("web.point.foretold"), [{ label: t("web.point.metric") }, ...["predicted", "interval", "measured", "off"].map((name) => number(t("web.point.foretold." + name))), { label: t("web.point.foretold.within") }, { label: t("web.point.foretold.class") }],

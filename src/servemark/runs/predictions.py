@@ -1,4 +1,4 @@
-"""What is foretold of a line's points before anything starts: into each point's manifest, so that it can be compared after.
+"""What is predicted of a line's points before anything starts: into each point's manifest, so that it can be compared after.
 
 A prediction is an extra: whatever goes wrong with it, the run goes on, and the manifest says that there is none and why.
 """
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from servemark.runs.request import LineRequest
 
 FAILED = f"{FIELD}_failed"
-"""Field of a manifest's `expected` that says why nothing was foretold, where something went wrong."""
+"""Field of a manifest's `expected` that says why nothing was predicted, where something went wrong."""
 
 
-def foretold(request: LineRequest, home: Home, made_utc: str) -> dict[int, Mapping[str, object]]:
+def predictions(request: LineRequest, home: Home, made_utc: str) -> dict[int, Mapping[str, object]]:
     """By concurrency, what each point's manifest expects beside the rest: `prediction`, or `prediction_failed`. Empty where
     the home has no store or nothing of the model: then no model is fitted either."""
     if not home.store.exists():
         return {}
     try:
-        return _foretold(request, home, made_utc)
+        return _predictions(request, home, made_utc)
     except ServemarkError as error:
         problem = error.what()
     except Exception as error:  # a fault in a prediction must not cost GPU-hours
@@ -34,7 +34,7 @@ def foretold(request: LineRequest, home: Home, made_utc: str) -> dict[int, Mappi
     return dict.fromkeys((point.concurrency for point in request.points), said)
 
 
-def _foretold(request: LineRequest, home: Home, made_utc: str) -> dict[int, Mapping[str, object]]:
+def _predictions(request: LineRequest, home: Home, made_utc: str) -> dict[int, Mapping[str, object]]:
     from servemark.predict.arm import forecaster_of  # noqa: PLC0415 - only where something was measured
     from servemark.predict.forecast import plain  # noqa: PLC0415
     from servemark.predict.planned import planned_point  # noqa: PLC0415
