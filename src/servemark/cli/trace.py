@@ -1,4 +1,4 @@
-"""`servemark trace make|show|convert`: seeded traces, a trace in figures, and one format into another."""
+"""`servemark trace make|show|convert|simulate`: seeded traces, figures, other formats, a cache played."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 
 from servemark.base.messages import text
 from servemark.cli.options import Finite, SubVerb, SubVerbGroup, common, language
+from servemark.cli.trace_simulate import simulate
 
 if TYPE_CHECKING:
     from servemark.traces.open import TraceFormat, TraceOptions
@@ -144,6 +145,9 @@ def convert(  # noqa: PLR0917 - options of one verb
     for lost in done.lost:
         click.echo(text(f"traces.lost.{lost}"))
     return 0
+
+
+trace.add_command(simulate)
 
 
 def _options(form: str | None, sessions: int | None, link: bool) -> TraceOptions:

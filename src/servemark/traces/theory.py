@@ -7,13 +7,13 @@ count: replies are not in the cache of this model, because later prompts carry s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from servemark.traces.prefix_tree import Piece, PrefixTree
 from servemark.traces.template import TemplateTokens
 from servemark.traces.theory_blocks import Borders, PromptHit, StreamWalk, walkable
-from servemark.traces.types import CacheBust, Message, Turn, Workload
+from servemark.traces.types import CacheBust, Message, Session, Turn, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,9 @@ def theoretical_hit(
         tree.forget_local()
         for stream, turns in session.streams():
             markers = _markers(session.id, stream, len(turns), scope)
-            packed = walkable(turns)
-            if packed is not None:
-                hits = StreamWalk(packed, borders, tree).each(markers, unique=scope == "request")
-            elif any(turn.input_tokens is None for turn in turns):
+            hits = _stream_hits(turns, markers, atoms, unique=scope == "request")
+            if hits is None:
                 return TheoreticalHit(None, None, None, None)
-            else:
-                hits = (atoms.hit(turn, marker) for turn, marker in zip(turns, markers, strict=True))
             for hit in hits:
                 shared += hit.shared
                 total += hit.total
@@ -65,6 +61,35 @@ def theoretical_hit(
     return TheoreticalHit(
         shared / total if total else None, shared_blocks / blocks if in_blocks else None, shared, total
     )
+
+
+def session_hits(
+    session: Session, scope: CacheBust = "none", template: TemplateTokens | None = None
+) -> dict[str, list[PromptHit]] | None:
+    """Stream name -> what an unbounded cache, empty at the session's start, has of each prompt, stream after stream;
+    None where the tokens of one prompt are not known."""
+    tree = PrefixTree()
+    atoms = _Atoms(Borders(template or TemplateTokens(), tree), tree)
+    found: dict[str, list[PromptHit]] = {}
+    for stream, turns in session.streams():
+        markers = _markers(session.id, stream, len(turns), scope)
+        hits = _stream_hits(turns, markers, atoms, unique=scope == "request")
+        if hits is None:
+            return None
+        found[stream] = list(hits)
+    return found
+
+
+def _stream_hits(
+    turns: Sequence[Turn], markers: Sequence[str | None], atoms: _Atoms, *, unique: bool
+) -> Iterator[PromptHit] | None:
+    """One stream's prompts, one after the other; None where the tokens of one are not known."""
+    packed = walkable(turns)
+    if packed is not None:
+        return StreamWalk(packed, atoms.borders, atoms.tree).each(markers, unique=unique)
+    if any(turn.input_tokens is None for turn in turns):
+        return None
+    return (atoms.hit(turn, marker) for turn, marker in zip(turns, markers, strict=True))
 
 
 def _markers(session: str, stream: str, turns: int, scope: CacheBust) -> list[str | None]:
@@ -80,8 +105,8 @@ class _Atoms:
     """Prompts that are made of segments; a message that several turns share is taken apart once."""
 
     def __init__(self, borders: Borders, tree: PrefixTree) -> None:
-        self._borders = borders
-        self._tree = tree
+        self.borders = borders
+        self.tree = tree
         self._messages: dict[int, tuple[Message, list[tuple[Piece, bool]]]] = {}
 
     def forget(self) -> None:
@@ -90,7 +115,7 @@ class _Atoms:
 
     def hit(self, turn: Turn, marker: str | None) -> PromptHit:
         """Walk one prompt. Runs of no tokens count as pieces: they tell roles and message borders apart."""
-        walk = self._tree.walk()
+        walk = self.tree.walk()
         total = shared_blocks = blocks = 0
         for piece, block in self._pieces(turn, marker):
             known = walk.step(piece)
@@ -101,10 +126,10 @@ class _Atoms:
 
     def _pieces(self, turn: Turn, marker: str | None) -> Iterator[tuple[Piece, bool]]:
         for number, message in enumerate(turn.messages):
-            for piece in self._borders.before(message.role, marker, first=number == 0):
+            for piece in self.borders.before(message.role, marker, first=number == 0):
                 yield piece, False
             yield from self._message(message)
-        for piece in self._borders.after_all():
+        for piece in self.borders.after_all():
             yield piece, False
 
     def _message(self, message: Message) -> list[tuple[Piece, bool]]:
@@ -114,9 +139,9 @@ class _Atoms:
             return held[1]
         if message.raw is not None:
             name = f"r{hashlib.sha256(message.raw).hexdigest()}"
-            found = [(self._tree.named(name, message.raw_tokens or 0), False)]
+            found = [(self.tree.named(name, message.raw_tokens or 0), False)]
         else:
-            found = [(self._tree.named(f"s{s.id}", s.tokens), True) for s in message.segments]
-        found.append((self._borders.close(), False))
+            found = [(self.tree.named(f"s{s.id}", s.tokens), True) for s in message.segments]
+        found.append((self.borders.close(), False))
         self._messages[id(message)] = (message, found)
         return found
