@@ -37,22 +37,35 @@ def _concurrencies(ctx: click.Context, param: click.Parameter, value: tuple[str,
     "--at", multiple=True, metavar="CONC,...", callback=_concurrencies, help="predict.use.option.at"
 )
 @click.option("--why", is_flag=True, help="predict.use.option.why")
+@click.option("--simulate", is_flag=True, help="predict.use.option.simulate")
 @click.option("--what-if", "what_if", multiple=True, metavar="KEY=VALUE", help="predict.use.option.what_if")
 @common
 def predict(  # noqa: PLR0917 - one parameter an option
-    arm: str, at: tuple[int, ...], why: bool, what_if: tuple[str, ...], home: str | None, as_json: bool
+    arm: str,
+    at: tuple[int, ...],
+    why: bool,
+    simulate: bool,
+    what_if: tuple[str, ...],
+    home: str | None,
+    as_json: bool,
 ) -> int:
     """Text comes from the catalogue."""
     from servemark.catalog.selector import parse_selector  # noqa: PLC0415 - --help imports no room
     from servemark.cli.predict_view import lines, plain  # noqa: PLC0415
     from servemark.predict.arm import forecast_arm  # noqa: PLC0415
+    from servemark.runs.request import suite_workload  # noqa: PLC0415
     from servemark.runs.scenario import planned_scenario  # noqa: PLC0415
 
     selector = parse_selector(arm)
     if at and selector.concurrencies is not None:
         raise input_error("predict.use.twice_at", selector=arm[:200])
     found: ArmForecast = forecast_arm(
-        selector, Home.resolve(home), at or selector.concurrencies or (), scenario_of=planned_scenario
+        selector,
+        Home.resolve(home),
+        at or selector.concurrencies or (),
+        scenario_of=planned_scenario,
+        workload_of=suite_workload if simulate or what_if else None,
+        what_if=what_if,
     )
     if as_json:
         click.echo(json.dumps(plain(found, why=why), ensure_ascii=False, allow_nan=False))

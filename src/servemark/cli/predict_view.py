@@ -15,6 +15,7 @@ from servemark.predict.acceptance import AcceptanceView
 from servemark.predict.arm import ArmForecast, TopologyForecast
 from servemark.predict.forecast import Forecast, Forecaster, metrics_of
 from servemark.predict.matching import Difference, Match
+from servemark.predict.sim_result import SimulatedRun
 from servemark.predict.speed_types import Why
 from servemark.predict.types import Predicted
 
@@ -52,11 +53,66 @@ def _topology(topology: TopologyForecast, found: ArmForecast, width: int, *, why
         told += ["", *wrapped(each, width, "  ")]
     for each in _notes(topology.forecasts):
         told += wrapped(f"! {each}", width, "  ")
+    told += _simulated(topology, width)
     if topology.acceptance is not None:
         told += ["", *acceptance_lines(topology.acceptance, width)]
     if why:
         told += _why(topology, found, width)
     return told
+
+
+SIMULATED = ("output_tokens_per_s", "ttft_s.p50", "tpot_s.p50", "e2el_s.p50")
+"""What is told of a simulated run whose step times were fitted."""
+
+
+def _simulated(topology: TopologyForecast, width: int) -> list[str]:
+    """Simulated replays: hits by tier, speed where step times were fitted, and the same with the changes."""
+    told: list[str] = []
+    if topology.not_simulated is not None:
+        why = topology.not_simulated.what()
+        told += ["", *wrapped(text("predict.use.sim.none", None, why=why), width, "  ")]
+    if not topology.simulated:
+        return told
+    rows = []
+    for each in topology.simulated:
+        changed = ", ".join(each.changes)
+        for name, run in ((text("predict.use.sim.planned"), each.run), (changed, each.changed)):
+            if run is not None:
+                rows.append([str(each.concurrency), one_line(name), *_sim_cells(run, each.fitted)])
+    names = ("load", "case", "hits", "gpu", "dram", "store")
+    heads = [text(f"predict.use.column.{name}") for name in names]
+    if any(each.fitted for each in topology.simulated):
+        heads += [label_of(name) for name in SIMULATED]
+    rows = [row[: len(heads)] for row in rows]
+    told += ["", f"  {text('predict.use.sim.head')}"]
+    told += [f"  {line}" for line in table(heads, rows, width - 2, flexible=1)]
+    first = topology.simulated[0]
+    if not first.fitted:
+        told += wrapped(
+            f"! {text('predict.use.sim.assumed', None, why=said(first.reason or ''))}", width, "  "
+        )
+    if first.sized.assumed:
+        listed = ", ".join(first.sized.assumed)
+        told += wrapped(f"! {text('predict.use.sim.sizes', None, listed=listed)}", width, "  ")
+    told += wrapped(f"! {text('predict.use.sim.rules')}", width, "  ")
+    return told
+
+
+def _sim_cells(run: SimulatedRun, fitted: bool) -> list[str]:
+    """Hits by tier in % of prompt tokens, then speed, a dash where it was assumed."""
+    hits = run.hits
+    shares = [
+        hits.share,
+        *(
+            tokens / hits.input_tokens if hits.input_tokens else None
+            for tokens in (hits.gpu_tokens, hits.dram_tokens, hits.store_tokens)
+        ),
+    ]
+    cells = ["—" if share is None else f"{100 * share:.1f} %" for share in shares]
+    for name in SIMULATED:
+        value = run.value(name) if fitted else None
+        cells.append(display(unit_of(name), (value,)).text(value))
+    return cells
 
 
 def nearest_words(match: Match | None, lang: str | None = None) -> str:
@@ -284,6 +340,8 @@ def plain(found: ArmForecast, *, why: bool) -> dict[str, object]:
                 "topology": each.entry.topology,
                 "points": [forecast_plain(one, found.forecaster if why else None) for one in each.forecasts],
                 "unlisted": list(each.unlisted),
+                "simulated": [asdict(one) for one in each.simulated],
+                "not_simulated": None if each.not_simulated is None else each.not_simulated.what(),
                 "acceptance": None if each.acceptance is None else _acceptance_plain(each.acceptance),
             }
             for each in found.topologies

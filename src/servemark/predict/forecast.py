@@ -13,10 +13,13 @@ from dataclasses import dataclass, replace
 
 from servemark.analysis.measured import Measured, of_stored
 from servemark.base.canonical import content_hash
+from servemark.base.home import Home
 from servemark.predict.fit_points import WHOLE, dataset_lengths, fit_point, fit_points, lengths_of, told
 from servemark.predict.matching import Match, is_version, known_configurations, matches, model_name
 from servemark.predict.planned import PlannedPoint
+from servemark.predict.score_pool import Scores, pool_path, read_pool, usable_count, write_pool
 from servemark.predict.speed import SpeedModel
+from servemark.predict.speed_points import choose
 from servemark.predict.speed_types import (
     E2EL,
     OUTPUT_PER_GPU,
@@ -27,10 +30,12 @@ from servemark.predict.speed_types import (
     facts_of,
     facts_of_point,
 )
-from servemark.predict.types import Predicted
+from servemark.predict.types import Predicted, StepTimes
 from servemark.store.database import Store
 from servemark.store.points import PointFilter, load_points
 
+QUICK = 300
+"""Points of a store whose residuals are made while somebody waits for something else."""
 WHY_METRICS = (OUTPUT_PER_GPU, TPOT)
 """Figures whose working is shown."""
 
@@ -99,17 +104,28 @@ class Forecast:
 class Forecaster:
     """See the module. Fitting is put off until the first point asks for it."""
 
-    def __init__(self, points: Sequence[Measured], model: SpeedModel | None = None) -> None:
+    def __init__(self, points: Sequence[Measured], scores: Scores | None = None) -> None:
+        """`scores` are residuals of a whole store; without them those of the points themselves are made."""
         self._points = points
+        self._scores = scores
         self._configs = known_configurations(points)
-        self._model = model
+        self._model: SpeedModel | None = None
         self._lengths = dataset_lengths(points)
         self._near: dict[tuple[str, object], tuple[Match, ...]] = {}
 
     @classmethod
-    def of_store(cls, store: Store, models: Iterable[str]) -> Forecaster:
-        """Over the store's usable points of these models."""
-        return cls(usable_points(store, models))
+    def of_store(cls, store: Store, models: Iterable[str], home: Home, *, wait: bool = True) -> Forecaster:
+        """Over the store's usable points of these models, with intervals from the residuals of all models. Those are read
+        from the home's cache, or made and kept there where they are missing or out of date; without `wait` only in a store
+        of at most `QUICK` points, else whatever is kept is taken."""
+        points = usable_points(store, models)
+        if not points:
+            return cls(points)
+        count, path = usable_count(store), pool_path(home)
+        pool = read_pool(path)
+        if (pool is None or not pool.fresh(count)) and (wait or count <= QUICK):
+            pool = write_pool(path, SpeedModel.fit(fit_points(usable_points(store))), count)
+        return cls(points, None if pool is None else pool.scores)
 
     @property
     def points(self) -> Sequence[Measured]:
@@ -125,7 +141,7 @@ class Forecaster:
     def model(self) -> SpeedModel:
         """The fitted speed model."""
         if self._model is None:
-            self._model = SpeedModel.fit(fit_points(self._points))
+            self._model = SpeedModel(choose(fit_points(self._points)), None, self._scores)
         return self._model
 
     def matches(self, planned: PlannedPoint) -> tuple[Match, ...]:
@@ -163,6 +179,12 @@ class Forecaster:
         found = replace(made, figures=told(made.figures, planned.gpus))
         return Forecast(planned, nearest, found, here, None if found.figures else "predict.use.nothing")
 
+    def step_times(self, forecast: Forecast) -> StepTimes | str:
+        """Step times of the point's configuration, or the message key of why there are none."""
+        if forecast.nearest is None or forecast.nearest.level == "kin":
+            return "predict.use.nothing"
+        return self.model.step_times(_facts(forecast.planned, forecast.nearest))
+
     def why(self, forecast: Forecast, metrics: Sequence[str] = WHY_METRICS) -> list[Why]:
         """What the figures of a forecast rest on, for each of these metrics that it has."""
         found = forecast.predictions
@@ -189,14 +211,21 @@ def newest(points: Sequence[Measured]) -> Measured:
     return max(points, key=lambda point: (point.at_utc, point.ref))
 
 
-def usable_points(store: Store, models: Iterable[str]) -> list[Measured]:
-    """Current, complete, unquarantined points of these models under any of their names, accuracy runs left out."""
+def usable_points(store: Store, models: Iterable[str] | None = None) -> list[Measured]:
+    """Current, complete, unquarantined points of these models under any of their names (of all models without any), accuracy
+    runs left out."""
+    if models is None:
+        return _loaded(store, PointFilter(quarantined=False))
     wanted = {model_name(model) for model in models}
     named = [str(name) for (name,) in store.query("SELECT DISTINCT model FROM result_config")]
     names = tuple(name for name in named if model_name(name) in wanted)
     if not names:
         return []
-    found = (of_stored(one) for one in load_points(store, PointFilter(model=names, quarantined=False)))
+    return _loaded(store, PointFilter(model=names, quarantined=False))
+
+
+def _loaded(store: Store, wanted: PointFilter) -> list[Measured]:
+    found = (of_stored(one) for one in load_points(store, wanted))
     return [point for point in found if point.status == "complete" and point.identity.scenario.type != "eval"]
 
 

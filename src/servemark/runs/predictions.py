@@ -40,7 +40,7 @@ def _predictions(request: LineRequest, home: Home, made_utc: str) -> dict[int, M
     from servemark.predict.planned import planned_point  # noqa: PLC0415
 
     choice = request.choice
-    forecaster, count = forecaster_of(home, (choice.arm.model,))
+    forecaster, count = forecaster_of(home, (choice.arm.model,), wait=False)
     if not count:
         return {}
     found: dict[int, Mapping[str, object]] = {}
