@@ -7,9 +7,11 @@ assumed, which is said, and then only what hangs on sizes and on the workload is
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from servemark.analysis.measured import Measured
 from servemark.base.errors import input_error
 from servemark.catalog.byte_sizes import binary_size
 from servemark.predict.assumed_times import fixed_times
@@ -87,19 +89,57 @@ def _with_segment(sized: SizedCache, size: int) -> CacheConfig:
     return replace(sized.config, store_tokens=int(size * sized.store_ranks / sized.config.token_bytes))
 
 
+@dataclass(frozen=True, slots=True)
+class TimesAtHits:
+    """Step times that were fitted to whole prompts while a cache held `hit_share` (0..1) of their tokens: what was computed
+    was the rest, so each computed token took 1 / (1 - hit_share) of the fitted time."""
+
+    of: StepTimes
+    hit_share: float
+
+    def prefill_s(self, new_tokens: int, cached_tokens: int, decoding: int) -> float:
+        """See StepTimes. A fit counts at least one stream, its own."""
+        return self.of.prefill_s(round(new_tokens / (1 - self.hit_share)), 0, max(decoding, 1))
+
+    def step_s(self, decoding: int, context_tokens: float, prefill_tokens: float) -> float:
+        """See StepTimes."""
+        return self.of.step_s(decoding, context_tokens, prefill_tokens / (1 - self.hit_share))
+
+    def tokens_per_step(self) -> float:
+        """See StepTimes."""
+        return self.of.tokens_per_step()
+
+
+def times_at_hits(times: StepTimes | str, points: Sequence[Measured]) -> StepTimes | str:
+    """Fitted times of an arm whose points were measured with these cache hits; the message key of a reason where nobody
+    says how much was cached, since then nobody knows what a computed token costs."""
+    if isinstance(times, str):
+        return times
+    shares = [
+        share
+        for point in points
+        if (share := point.value("cache_hit_engine") or point.value("cache_hit_usage")) is not None
+    ]
+    if not shares:
+        return "predict.use.sim.no_hits"
+    return TimesAtHits(times, min(0.99, max(0.0, statistics.median(shares))))
+
+
 def simulate_arm(  # noqa: PLR0917 - what is simulated, where, how
     target: str,
     workload: Workload,
     planned: PlannedPoint,
     cache_bust: CacheBust,
     times: StepTimes | str,
+    slots: int | None = None,
     changes: Sequence[Change] = (),
 ) -> AgenticRun:
-    """Simulate one point of an arm. `times` is the fitted step times, or the message key of why there are none.
+    """Simulate one point of an arm. `times` is the fitted step times, or the message key of why there are none; `slots` of
+    a llama.cpp server, which share its context.
 
     Raises ServemarkError (exit 2) where the cache's sizes cannot be worked out, or a change does not apply.
     """
-    sized = sized_cache(target)
+    sized = _with_slots(sized_cache(target), slots)
     config = sized.config
     for change in changes:
         config = change.apply(replace(sized, config=config))
@@ -119,6 +159,12 @@ def simulate_arm(  # noqa: PLR0917 - what is simulated, where, how
         tuple(change.text for change in changes),
         run(config) if changes else None,
     )
+
+
+def _with_slots(sized: SizedCache, slots: int | None) -> SizedCache:
+    if slots is None or sized.config.policy != "llamacpp":
+        return sized
+    return replace(sized, config=replace(sized.config, slots=slots))
 
 
 def _engines(planned: PlannedPoint, sized: SizedCache) -> Deployment:

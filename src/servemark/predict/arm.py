@@ -120,19 +120,22 @@ def _with_simulation(  # noqa: PLR0917 - what is simulated, where, how
     changes: tuple[Change, ...],
 ) -> TopologyForecast:
     """The same with a simulated replay of each point, or with the reason why there is none."""
-    from servemark.predict.agentic import simulate_arm  # noqa: PLC0415 - the simulator is asked for rarely
+    from servemark.predict.agentic import simulate_arm, times_at_hits  # noqa: PLC0415 - the simulator is asked for rarely
 
     target = f"{suite.root}:{arm.key}/{made.entry.topology}"
     try:
         deployment = suite.deployment(arm, made.entry)
         workload, bust = workload_of(suite, deployment)
-        runs = tuple(
-            simulate_arm(target, workload, each.planned, bust, forecaster.step_times(each), changes)
-            for each in made.forecasts
-        )
+        slots = deployment.roles[0].flag("parallel")
+        slots = slots if isinstance(slots, int) and slots > 0 else None
+        runs = []
+        for each in made.forecasts:
+            near = () if each.nearest is None else each.nearest.points
+            times = times_at_hits(forecaster.step_times(each), near)
+            runs.append(simulate_arm(target, workload, each.planned, bust, times, slots, changes))
     except ServemarkError as error:
         return replace(made, not_simulated=error)
-    return replace(made, simulated=runs)
+    return replace(made, simulated=tuple(runs))
 
 
 def forecaster_of(home: Home, models: tuple[str, ...], *, wait: bool = True) -> tuple[Forecaster, int | None]:
