@@ -10,7 +10,7 @@ neighbours are given more noise, not dropped.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +43,15 @@ class Sites:
 
     coordinates: Floats
     members: Mapping[str, Sequence[str]]
+    _codes: dict[str, tuple[dict[str, int], Whole]] = field(default_factory=dict, compare=False)
+
+    def coded(self, group: str) -> tuple[dict[str, int], Whole]:
+        """(number of each name, each point's number), made once."""
+        if group not in self._codes:
+            names: dict[str, int] = {}
+            numbers = [names.setdefault(name, len(names)) for name in self.members[group]]
+            self._codes[group] = names, np.asarray(numbers, dtype=np.intp)
+        return self._codes[group]
 
     def __len__(self) -> int:
         return len(self.coordinates)
@@ -70,38 +79,67 @@ def covariance(parts: Sequence[Part], one: Sites, other: Sites) -> Floats:
 def _alike(one: Sites, other: Sites, group: str) -> Floats:
     if not group:
         return np.ones((len(one), len(other)))
-    codes: dict[str, int] = {}
-    left = np.asarray([codes.setdefault(name, len(codes)) for name in one.members[group]], dtype=np.intp)
-    right = np.asarray([codes.setdefault(name, len(codes)) for name in other.members[group]], dtype=np.intp)
+    names, right = other.coded(group)
+    left = np.asarray([names.get(name, -1) for name in one.members[group]], dtype=np.intp)
     return np.asarray((left[:, None] == right[None, :]).astype(np.float64))
+
+
+class Ground:
+    """Covariance of sites with themselves, and its inverse for each noise: the same for all quantities measured there."""
+
+    def __init__(self, parts: Sequence[Part], sites: Sites) -> None:
+        """Time grows with the square of the sites, the first inverse with the cube."""
+        self.sites = sites
+        self._covariance = covariance(parts, sites, sites)
+        self._inverses: dict[float, Floats] = {}
+
+    def inverse(self, noise: float) -> Floats:
+        """With the same noise at all sites."""
+        if noise not in self._inverses:
+            self._inverses[noise] = np.asarray(
+                np.linalg.inv(self._covariance + noise**2 * np.eye(len(self.sites)))
+            )
+        return self._inverses[noise]
+
+    def inverse_of(self, noise: Floats) -> Floats:
+        """With each site's own noise: where most have the least, the inverse for that is corrected for the others
+        (Woodbury's identity)."""
+        if not len(noise):
+            return np.zeros((0, 0))
+        least = float(noise.min())
+        raised = np.flatnonzero(noise > least)
+        if least not in self._inverses or len(raised) > len(noise) // 3:
+            return np.asarray(np.linalg.inv(self._covariance + np.diag(noise**2)))
+        whole = self._inverses[least]
+        more = np.diag(1.0 / (noise[raised] ** 2 - least**2))
+        middle = np.linalg.inv(more + whole[np.ix_(raised, raised)])
+        return np.asarray(whole - whole[:, raised] @ middle @ whole[raised, :])
 
 
 class Kriging:
     """Values at sites, ready to be asked. `noise` (points,) are the standard deviations after doubt; `belief` is the
     share of its first weight that each point kept."""
 
-    def __init__(  # noqa: PLR0917
+    def __init__(  # noqa: PLR0917 - one call site of each kind
         self,
         parts: Sequence[Part],
-        sites: Sites,
+        ground: Ground,
         values: Floats,
         noise: Floats,
         mean: float,
-        base: Floats | None = None,
         known: Floats | None = None,
     ) -> None:
-        """Fits at once: time grows with the cube of the points. `mean` is what a point far from all others has; `base` the
-        sites' own covariance where the caller has it already; `known` the noise after doubt of an earlier fit."""
+        """Fits at once. `mean` is what a point far from all others has; `known` the noise after doubt of an earlier fit."""
         self.parts = tuple(parts)
-        self.sites = sites
+        self.sites = ground.sites
         self.mean = mean
         self._values = values - mean
         self._variance = sum(part.constant**2 + part.varying**2 for part in parts)
-        if base is None:
-            base = covariance(parts, sites, sites)
         self.noise = noise.copy() if known is None else known
+        if len(noise) and known is None and float(np.ptp(noise)) == 0.0:
+            ground.inverse(float(noise[0]))
         for again in range(_ROUNDS + 1):
-            self._inverse = _inverse(base, self.noise)
+            self._inverse = ground.inverse_of(self.noise)
             self._solved = self._inverse @ self._values
             if again == _ROUNDS or known is not None or not len(values):
                 break
@@ -115,6 +153,17 @@ class Kriging:
         cross = covariance(self.parts, sites, self.sites)
         spread = self._variance - np.einsum("ij,jk,ik->i", cross, self._inverse, cross, optimize=True)
         return self.mean + cross @ self._solved, np.sqrt(np.maximum(spread, 1e-12))
+
+    def guess_without(self, sites: Sites, block: Whole) -> tuple[Floats, Floats]:
+        """As `guess`, with a block of points left out (the same inverse, partitioned)."""
+        values, spread = self.guess(sites)
+        if not len(block):
+            return values, spread
+        cross = covariance(self.parts, sites, self.sites)
+        weight = (cross @ self._inverse)[:, block]
+        inner = np.linalg.inv(self._inverse[np.ix_(block, block)])
+        more = np.einsum("ij,jk,ik->i", weight, inner, weight, optimize=True)
+        return values - weight @ (inner @ self._solved[block]), np.sqrt(spread**2 + np.maximum(more, 0.0))
 
     def residuals(self) -> Floats:
         """(points,): value - guess without that point."""
@@ -131,7 +180,3 @@ class Kriging:
         residual = inner @ self._solved[block]
         spread = np.diag(inner) - self.noise[block] ** 2
         return residual, np.sqrt(np.maximum(spread, 1e-12))
-
-
-def _inverse(base: Floats, noise: Floats) -> Floats:
-    return np.asarray(np.linalg.inv(base + np.diag(noise**2)))

@@ -12,25 +12,29 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from servemark.analysis.measured import Measured
 from servemark.base.errors import input_error
 from servemark.predict.conformal import conformal_quantile
 from servemark.predict.fit import PhysicalFit
-from servemark.predict.speed_bend import KNOT_NOISE, BendModel, Knot, between, shape_of, slope
+from servemark.predict.kriging import Ground
+from servemark.predict.speed_bend import KNOT_NOISE, BendModel, Knot, beyond, knots_of, shape_of, slope
 from servemark.predict.speed_curve import Notes, Standing, believed_knots, standing
-from servemark.predict.speed_level import LevelModel, LevelState, Place, level_base, spread_points
+from servemark.predict.speed_level import LevelModel, LevelState, Place, level_ground, spread_points
 from servemark.predict.speed_physical import physical_fit
 from servemark.predict.speed_points import QUANTITIES, Chosen, FitPoint, Quantity, choose, curves_of
 from servemark.predict.speed_scores import (
     Held,
     ScoreClass,
+    both,
+    extrapolated,
+    held_by,
     interpolated,
-    interpolated_straight,
     levels,
+    middle_load,
+    other_build,
     spread_between,
-    straight,
+    spread_beyond,
 )
 from servemark.predict.speed_types import (
     E2EL,
@@ -45,21 +49,9 @@ from servemark.predict.speed_types import (
 )
 from servemark.predict.types import Predicted, PredictionClass
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-
 MODEL_VERSION = 1
 """Raised when the same points would give other figures."""
 MOST_CONCURRENCY, MOST_LENGTH = 10_000_000, 100_000_000
-_CLASSES: dict[PredictionClass, ScoreClass] = {
-    "interpolated": "interpolated",
-    "extrapolated_concurrency": "extrapolated_concurrency",
-    "other_shape": "other_shape",
-    "one_anchor": "one_anchor",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +210,7 @@ class SpeedModel:
             below = [knot for knot in knots if knot.concurrency <= asked.concurrency]
             above = [knot for knot in knots if knot.concurrency >= asked.concurrency]
             if below and above:
-                return self._between(quantity, asked, below[-1], above[0], notes)
+                return self._between(quantity, asked, stands, below[-1], above[0], notes)
         return self._elsewhere(quantity, asked, stands, notes)
 
     def bend(self, quantity: Quantity) -> BendModel:
@@ -231,10 +223,10 @@ class SpeedModel:
         """Levels of a quantity, made when first asked for; None where no point has it."""
         if quantity not in self._levels:
             some = spread_points([point for point in self.points if quantity in point.values])
-            alike = len(some) == len(self._base[0]) and some == self._base[0]
-            base = self._base[1] if alike else None
+            alike = len(some) == len(self._ground[0]) and some == self._ground[0]
+            ground = self._ground[1] if alike else None
             state = self._states.get(quantity)
-            self._levels[quantity] = LevelModel(some, quantity, base, state) if some else None
+            self._levels[quantity] = LevelModel(some, quantity, ground, state) if some else None
         return self._levels[quantity]
 
     def belief(self, quantity: Quantity) -> Mapping[str, float]:
@@ -245,36 +237,41 @@ class SpeedModel:
         return dict(zip((p.ref for p in model.points), map(float, model.kriging.belief), strict=True))
 
     @cached_property
-    def _base(self) -> tuple[list[FitPoint], Floats]:
+    def _ground(self) -> tuple[list[FitPoint], Ground]:
         """The points that have all quantities (most do) and their covariance, made once."""
         some = spread_points([point for point in self.points if "tpot" in point.values])
-        return some, level_base(some)
+        return some, level_ground(some)
 
     def _scored(self) -> dict[tuple[Quantity, ScoreClass], tuple[Held, ...]]:
         found: dict[tuple[Quantity, ScoreClass], tuple[Held, ...]] = {}
+        curves = list(self.curves.values())
         for quantity in QUANTITIES:
-            curves = list(self.curves.values())
-            held = (
-                interpolated_straight(curves, quantity)
-                if quantity == "ttft"
-                else interpolated(self.bend(quantity))
-            )
-            found[quantity, "interpolated"] = tuple(held)
+            bends = self._bends_of(quantity)
+            found[quantity, "interpolated"] = tuple(interpolated(curves, quantity, bends))
+            found[quantity, "other_build"] = tuple(other_build(curves, quantity, bends))
             model = self.level(quantity)
-            for name, some in levels(model).items() if model else ():
-                found[quantity, name] = tuple(some)
+            if model is not None:
+                found[quantity, "extrapolated_concurrency"] = tuple(
+                    extrapolated(curves, quantity, bends, model)
+                )
+                found |= {(quantity, name): tuple(some) for name, some in levels(model).items()}
         return found
 
-    def _between(self, quantity: Quantity, asked: Question, low: Knot, high: Knot, notes: Notes) -> Estimate:
-        at = asked.concurrency
-        if low.concurrency == high.concurrency:
-            value, spread = low.value, 1.0 if quantity == "ttft" else KNOT_NOISE
-        elif quantity == "ttft":
-            value, spread = straight(low.concurrency, low.value, high.concurrency, high.value, at), 1.0
-        else:
-            bend, doubt = self.bend(quantity).guess(asked.config, shape_of(asked.isl, asked.osl), at)
-            value = between(low, at, high, bend)
-            spread = spread_between(slope(low, at, high, bend), doubt)
+    def _bends_of(self, quantity: Quantity) -> BendModel | None:
+        """None for TTFT, whose curves bend in no way that is learnt."""
+        return None if quantity == "ttft" else self.bend(quantity)
+
+    def _between(  # noqa: PLR0917
+        self, quantity: Quantity, asked: Question, stands: Standing, low: Knot, high: Knot, notes: Notes
+    ) -> Estimate:
+        at, shape, bends = asked.concurrency, shape_of(asked.isl, asked.osl), self._bends_of(quantity)
+        value = held_by(low, high, at, quantity, bends, asked.config, shape)
+        if not stands.exact:
+            return Estimate(quantity, "interpolated", value, 1.0, "other_build", notes)
+        spread = 1.0 if bends is None else KNOT_NOISE
+        if bends is not None and low.concurrency < high.concurrency:
+            bend, doubt = bends.guess(asked.config, shape, at)
+            spread = spread_between(slope(low, at, high, bend, quantity), doubt)
         return Estimate(quantity, "interpolated", value, spread, "interpolated", notes)
 
     def _elsewhere(
@@ -284,14 +281,26 @@ class SpeedModel:
         if model is None:
             return "predict.fit.no_values"
         value, spread = model.guess(place_asked(asked, stands))
-        scored: ScoreClass
+        knots = knots_of(stands.curve, quantity)
+        if stands.klass == "extrapolated_concurrency" and stands.exact and len(knots) > 1:
+            edge = knots[-1] if asked.concurrency > knots[-1].concurrency else knots[0]
+            bends = self._bends_of(quantity)
+            if bends is not None and edge is knots[-1]:
+                at = middle_load(edge, asked.concurrency)
+                bend, _ = bends.guess(asked.config, shape_of(asked.isl, asked.osl), at)
+                value = both(value, beyond(knots[-2], edge, asked.concurrency, bend, quantity))
+            spread = spread_beyond(edge, asked.concurrency)
+            return Estimate(quantity, stands.klass, value, spread, "extrapolated_concurrency", notes)
+        return Estimate(quantity, stands.klass, value, spread, self._scored_as(asked, stands), notes)
+
+    def _scored_as(self, asked: Question, stands: Standing) -> ScoreClass:
+        """Which held-out figures a level resembles."""
         if stands.klass == "none":
             kind = asked.config.hardware, asked.config.engine
-            scored = "none_deployment" if kind in self._kinds else "none_hardware"
-        else:
-            klass = "extrapolated_concurrency" if stands.klass == "interpolated" else stands.klass
-            scored = _CLASSES[klass]
-        return Estimate(quantity, stands.klass, value, spread, scored, notes)
+            return "none_deployment" if kind in self._kinds else "none_hardware"
+        if stands.klass == "other_shape":
+            return "other_shape_anchored" if stands.curve else "other_shape"
+        return "one_anchor"
 
     def _figure(
         self, metric: str, klass: PredictionClass, made: Estimate | str, scale: float | None, inverse: bool
@@ -336,7 +345,7 @@ def question(config: ConfigFacts, concurrency: int, isl: int, osl: int) -> Quest
 def place_asked(asked: Question, stands: Standing) -> Place:
     """Where the level model is asked: on the chosen build, and on its curve where there is one."""
     config = asked.config
-    curve = stands.curve[0].curve if stands.curve else f"{config.key}/{stands.build}/{asked.isl}/{asked.osl}"
+    curve = f"{config.key}/{stands.build}/{asked.isl}/{asked.osl}"
     gpus = config.gpus or next((p.gpus for p in stands.own if p.gpus), None)
     return Place(config, stands.build, curve, asked.concurrency, asked.isl, asked.osl, gpus)
 

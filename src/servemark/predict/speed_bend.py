@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servemark.predict.kriging import Kriging, Part, Sites
+from servemark.predict.kriging import Ground, Kriging, Part, Sites
 from servemark.predict.speed_points import FitPoint, Quantity
 from servemark.predict.speed_types import ConfigFacts
 
@@ -41,6 +41,8 @@ MOST_NOISE = 0.6
 MOST_BENDS = 900
 """Of the newest curves: the fit's time grows with the cube."""
 _STEP = 0.01
+_SAME_LOAD = 1.05
+_QUEUES = 0.8
 
 PARTS = (
     Part("", 0.3, 0.15, (1.0,)),
@@ -54,19 +56,21 @@ PARTS = (
     Part("disaggregated", 0.2),
     Part("hardware_engine_shape", 0.1),
     Part("deployment", 0.1),
-    Part("deployment_shape", 0.06),
+    Part("deployment_shape", 0.1),
 )
 """Standard deviations of k. Coordinate: ln C. Stated beforehand, from how far curves of one kind differ; not fitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Knot:
-    """A curve at one concurrency: the median (in ratio) of its repeats. `spread` is greatest over least of them."""
+    """A curve at one concurrency: the median (in ratio) of its repeats. `spread` is greatest over least of them. `decoding` is
+    the share of a request's time after its first token: C times it are decoding, the others wait or are in prefill."""
 
-    concurrency: int
+    concurrency: float
     value: float
-    points: tuple[FitPoint, ...]
-    spread: float
+    points: tuple[FitPoint, ...] = ()
+    spread: float = 1.0
+    decoding: float = 1.0
 
 
 def knots_of(points: Sequence[FitPoint], quantity: Quantity) -> list[Knot]:
@@ -79,8 +83,15 @@ def knots_of(points: Sequence[FitPoint], quantity: Quantity) -> list[Knot]:
     for load, some in sorted(by_load.items()):
         values = [point.values[quantity] for point in some]
         middle = math.exp(float(np.median(np.log(values))))
-        found.append(Knot(load, middle, tuple(some), max(values) / min(values)))
+        decoding = float(np.median([decoding_share(point) for point in some]))
+        found.append(Knot(load, middle, tuple(some), max(values) / min(values), decoding))
     return found
+
+
+def decoding_share(point: FitPoint) -> float:
+    """Share of a request's time after its first token, from its medians; 1 where no TTFT is stated."""
+    decode_s = point.values["tpot"] * point.osl
+    return decode_s / (decode_s + point.values.get("ttft", 0.0))
 
 
 def position(low: float, at: float, high: float, bend: float) -> float:
@@ -88,9 +99,19 @@ def position(low: float, at: float, high: float, bend: float) -> float:
     return float((at**bend - low**bend) / (high**bend - low**bend))
 
 
+def knee(low: Knot, high: Knot, quantity: Quantity) -> Knot:
+    """Where the curve to `high` is as full as it gets: so many streams as decode there, with the share that `low` has.
+
+    Beyond, further requests queue for their first token: TPOT stays, and the time of a request grows as C at constant
+    throughput (Little's law). Without a queue at `high` this is `high` itself."""
+    share = min(high.decoding / low.decoding, 1.0)
+    value = high.value if quantity == "tpot" else high.value * share
+    return Knot(high.concurrency * share, value)
+
+
 def bend_through(low: Knot, middle: Knot, high: Knot) -> float | None:
     """The k with which a curve passes all three knots; None where none between the bounds does."""
-    if high.value < low.value * LEAST_RISE:
+    if high.value < low.value * LEAST_RISE or not low.concurrency < middle.concurrency < high.concurrency:
         return None
     wanted = (middle.value - low.value) / (high.value - low.value)
     loads = low.concurrency, middle.concurrency, high.concurrency
@@ -103,20 +124,33 @@ def bend_through(low: Knot, middle: Knot, high: Knot) -> float | None:
     return least
 
 
-def slope(low: Knot, at: float, high: Knot, bend: float) -> float:
+def slope(low: Knot, at: float, high: Knot, bend: float, quantity: Quantity) -> float:
     """d ln(y) / d k at a concurrency between two knots: how much an error of k matters there."""
-    loads = low.concurrency, at, high.concurrency
-    change = (position(*loads, bend + _STEP) - position(*loads, bend - _STEP)) / (2 * _STEP)
-    value = between(low, at, high, bend)
-    return abs(change * (high.value - low.value) / value)
+    up, down = (between(low, at, high, bend + step, quantity) for step in (_STEP, -_STEP))
+    return abs(math.log(up / down)) / (2 * _STEP)
 
 
-def between(low: Knot, at: float, high: Knot, bend: float) -> float:
-    """The form of the module; where the curve falls, straight in logarithms, since no bend was learnt from such curves."""
-    if high.value < low.value:
-        share = math.log(at / low.concurrency) / math.log(high.concurrency / low.concurrency)
-        return float(low.value ** (1 - share) * high.value**share)
-    return low.value + position(low.concurrency, at, high.concurrency, bend) * (high.value - low.value)
+def between(low: Knot, at: float, high: Knot, bend: float, quantity: Quantity) -> float:
+    """The form of the module up to the knee and a queue beyond it; where the curve falls, straight in logarithms, since no
+    bend was learnt from such curves. A queue that is there at `low` already makes it a straight line."""
+    top = knee(low, high, quantity)
+    if top.concurrency <= low.concurrency * _SAME_LOAD:
+        return low.value + position(low.concurrency, at, high.concurrency, 1.0) * (high.value - low.value)
+    if at >= top.concurrency:
+        return high.value if quantity == "tpot" else high.value * at / high.concurrency
+    if top.value < low.value:
+        share = math.log(at / low.concurrency) / math.log(top.concurrency / low.concurrency)
+        return float(low.value ** (1 - share) * top.value**share)
+    return low.value + position(low.concurrency, at, top.concurrency, bend) * (top.value - low.value)
+
+
+def beyond(low: Knot, high: Knot, at: float, bend: float, quantity: Quantity) -> float:
+    """The form above the two highest knots: on along the bend, or the queue that is there at `high` already."""
+    top = knee(low, high, quantity)
+    if top.concurrency < high.concurrency * _QUEUES:
+        return high.value if quantity == "tpot" else high.value * at / high.concurrency
+    rise = max(high.value - low.value, 0.0)
+    return low.value + position(low.concurrency, at, high.concurrency, bend) * rise
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +164,6 @@ class Triple:
     high: Knot
     bend: float
     noise: float
-    neighbours: bool = True
-    """Whether no other knot lies between them."""
 
     @property
     def deployment_shape(self) -> str:
@@ -142,17 +174,14 @@ class Triple:
 def triples_of(points: Sequence[FitPoint], quantity: Quantity) -> list[Triple]:
     """All threes of knots of one curve that tell a bend."""
     found = []
-    knots = knots_of(points, quantity)
-    place = {knot.concurrency: number for number, knot in enumerate(knots)}
-    for low, middle, high in combinations(knots, 3):
-        bend = bend_through(low, middle, high)
+    for low, middle, high in combinations(knots_of(points, quantity), 3):
+        bend = bend_through(low, middle, knee(low, high, quantity))
         if bend is None or not LEAST_BEND / 2 < bend < MOST_BEND + 0.5:
             continue
-        noise = KNOT_NOISE / max(slope(low, middle.concurrency, high, bend), 1e-3)
+        noise = KNOT_NOISE / max(slope(low, middle.concurrency, high, bend, quantity), 1e-3)
         if noise < MOST_NOISE:
             facts, shape = points[0].facts, shape_of(points[0].isl, points[0].osl)
-            side = place[high.concurrency] - place[low.concurrency] == 2
-            found.append(Triple(facts, shape, low, middle, high, bend, noise, side))
+            found.append(Triple(facts, shape, low, middle, high, bend, noise))
     return found
 
 
@@ -177,27 +206,22 @@ class BendModel:
         sites = _sites([(t.facts, t.shape, float(t.middle.concurrency)) for t in some])
         bends = np.asarray([t.bend for t in some])
         noise = np.asarray([t.noise for t in some])
-        self.kriging = Kriging(PARTS, sites, bends, noise, USUAL_BEND)
+        self._blocks: dict[str, list[int]] = {}
+        for place, triple in enumerate(some):
+            self._blocks.setdefault(triple.deployment_shape, []).append(place)
+        self.kriging = Kriging(PARTS, Ground(PARTS, sites), bends, noise, USUAL_BEND)
 
     def guess(self, facts: ConfigFacts, shape: str, at: float) -> tuple[float, float]:
         """(bend, its standard deviation) for a configuration and shape around a concurrency."""
         bends, spread = self.kriging.guess(_sites([(facts, shape, at)]))
         return float(np.clip(bends[0], LEAST_BEND, MOST_BEND)), float(spread[0])
 
-    def held_out(self) -> list[tuple[Triple, float, float]]:
-        """(triple, bend, standard deviation) with all triples of the same deployment and shape left out."""
-        blocks: dict[str, list[int]] = {}
-        for place, triple in enumerate(self.triples):
-            blocks.setdefault(triple.deployment_shape, []).append(place)
-        found = []
-        for places in blocks.values():
-            block = np.asarray(places, dtype=np.intp)
-            residuals, spreads = self.kriging.left_out(block)
-            for place, residual, spread in zip(places, residuals, spreads, strict=True):
-                triple = self.triples[place]
-                bend = float(np.clip(triple.bend - residual, LEAST_BEND, MOST_BEND))
-                found.append((triple, bend, float(spread)))
-        return found
+    def guess_without(self, facts: ConfigFacts, shape: str, at: float) -> tuple[float, float]:
+        """As `guess`, with all curves of the same deployment and shape left out."""
+        block = self._blocks.get(f"{facts.key}/{shape}", [])
+        sites = _sites([(facts, shape, at)])
+        bends, spread = self.kriging.guess_without(sites, np.asarray(block, dtype=np.intp))
+        return float(np.clip(bends[0], LEAST_BEND, MOST_BEND)), float(spread[0])
 
 
 def _sites(asked: Sequence[tuple[ConfigFacts, str, float]]) -> Sites:

@@ -18,12 +18,14 @@ Notes = tuple[tuple[str, Mapping[str, object]], ...]
 @dataclass(frozen=True, slots=True)
 class Standing:
     """`curve` are the points of the chosen build at the asked lengths, empty where there are none; `own` all points of the
-    deployment. `build` names where a level is looked up."""
+    deployment. `build` names where a level is looked up; `exact` is False where the asked build has no points of its own and
+    the curve is another's."""
 
     klass: PredictionClass
     curve: tuple[FitPoint, ...]
     own: tuple[FitPoint, ...]
     build: str
+    exact: bool
     notes: Notes
 
 
@@ -38,11 +40,9 @@ def standing(own: Sequence[FitPoint], config: ConfigFacts, concurrency: int, isl
     build = config.build or (f"run:{config.run}" if config.run else "")
     chosen = _curve(list(curves.values()), concurrency)
     klass = _klass(own, chosen, concurrency)
-    if chosen:
-        build = _build(chosen[0])
-    elif meant and not build:
-        build = _build(meant[0])
-    return Standing(klass, tuple(chosen), tuple(own), build, notes)
+    if not build and meant:
+        build = _build(chosen[0] if chosen else meant[0])
+    return Standing(klass, tuple(chosen), tuple(own), build, not notes, notes)
 
 
 def _meant(own: Sequence[FitPoint], config: ConfigFacts) -> tuple[Sequence[FitPoint], Notes]:

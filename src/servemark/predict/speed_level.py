@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servemark.predict.fit import relative_nnls, tpot_terms, ttft_terms
-from servemark.predict.kriging import Kriging, Part, Sites, covariance
+from servemark.predict.kriging import Ground, Kriging, Part, Sites
 from servemark.predict.speed_bend import groups_of
 from servemark.predict.speed_points import FitPoint, Quantity
 from servemark.predict.speed_types import ConfigFacts
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Whole = NDArray[np.intp]
 
 _ANY = 1e9
 _WIDE = (3.0, 4.0, 4.0, _ANY)
@@ -137,10 +138,10 @@ class LevelModel:
         self,
         points: Sequence[FitPoint],
         quantity: Quantity,
-        base: Floats | None = None,
+        ground: Ground | None = None,
         known: LevelState | None = None,
     ) -> None:
-        """`points` all have the quantity; `base` is their covariance, `known` an earlier fit's state, where there is one."""
+        """`points` all have the quantity; `ground` is their covariance, `known` an earlier fit's state, if there is one."""
         self.quantity = quantity
         self.points = list(points)
         self.places = [place_of(point) for point in points]
@@ -155,7 +156,8 @@ class LevelModel:
         noise = np.full(len(points), NOISE[quantity])
         middle = float(np.median(logs)) if len(points) else 0.0
         believed = None if known is None else np.asarray(known.noise)
-        self.kriging = Kriging(PARTS, sites_of(self.places), logs, noise, middle, base, believed)
+        ground = ground or Ground(PARTS, sites_of(self.places))
+        self.kriging = Kriging(PARTS, ground, logs, noise, middle, believed)
 
     def state(self) -> LevelState:
         """What a later session needs to have the same model without searching for it."""
@@ -164,17 +166,18 @@ class LevelModel:
     def _form(self, terms: Floats) -> Floats:
         return np.maximum(terms @ self.coefficients, 1e-12)
 
-    def guess(self, place: Place) -> tuple[float, float]:
-        """(value, standard deviation of its ln) at a place."""
-        logs, spread = self.kriging.guess(sites_of([place]))
+    def guess(self, place: Place, without: Whole | None = None) -> tuple[float, float]:
+        """(value, standard deviation of its ln) at a place, with some points left out."""
+        sites = sites_of([place])
+        none = without is None
+        logs, spread = self.kriging.guess(sites) if none else self.kriging.guess_without(sites, without)
         form = self._form(terms_of(self.quantity, [place]))
         return float(form[0] * np.exp(np.clip(logs[0], -30, 30))), float(spread[0])
 
 
-def level_base(points: Sequence[FitPoint]) -> Floats:
+def level_ground(points: Sequence[FitPoint]) -> Ground:
     """Covariance of points: the same for all quantities that all of them have."""
-    sites = sites_of([place_of(point) for point in points])
-    return covariance(PARTS, sites, sites)
+    return Ground(PARTS, sites_of([place_of(point) for point in points]))
 
 
 def _pooled(terms: Floats, values: Floats, kinds: Sequence[str]) -> Floats:

@@ -1,8 +1,8 @@
 """How far off the speed model is on points that it is not shown, by class: what its intervals rest on.
 
 Held out together is whatever would give the answer away: for an interpolated figure the bends of every curve of the same
-deployment and shape; beyond the measured concurrencies everything at or above the held-out one; for another shape all of
-that shape; for one anchor all points of the deployment but one; for none all of the deployment, or all of its hardware
+deployment and shape; beyond the measured concurrencies everything at or above the held-out one; for another build that build's curve; for another shape all of
+that shape, or all but its lowest load; for one anchor all points of the deployment but one; for none all of the deployment, or all of its hardware
 and engine.
 """
 
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from servemark.predict.speed_bend import BendModel, between, knots_of, slope
-from servemark.predict.speed_level import LevelModel
+from servemark.predict.speed_bend import BendModel, Knot, between, beyond, knots_of, shape_of, slope
+from servemark.predict.speed_level import LevelModel, place_of
 from servemark.predict.speed_points import FitPoint, Quantity
+from servemark.predict.speed_types import ConfigFacts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 ScoreClass = Literal[
     "interpolated",
     "extrapolated_concurrency",
+    "other_build",
     "other_shape",
+    "other_shape_anchored",
     "one_anchor",
     "none_deployment",
     "none_hardware",
@@ -44,41 +47,116 @@ def spread_between(reach: float, bend_spread: float) -> float:
     return math.hypot(FLOOR, reach * bend_spread)
 
 
-def interpolated(bends: BendModel) -> list[Held]:
-    """Of middles between neighbouring knots."""
+def interpolated(
+    curves: Sequence[Sequence[FitPoint]], quantity: Quantity, bends: BendModel | None
+) -> list[Held]:
+    """Of middles between neighbouring knots; without bends on a straight line in logarithms, spread 1."""
     held = []
-    for triple, bend, spread in bends.held_out():
-        if not triple.neighbours:
-            continue
-        at = triple.middle.concurrency
-        value = between(triple.low, at, triple.high, bend)
-        reach = slope(triple.low, at, triple.high, bend)
-        held.append((math.log(triple.middle.value / value), spread_between(reach, spread)))
+    for curve in curves:
+        facts, shape = curve[0].facts, shape_of(curve[0].isl, curve[0].osl)
+        knots = knots_of(curve, quantity)
+        for low, middle, high in zip(knots, knots[1:], knots[2:], strict=False):
+            at = middle.concurrency
+            if bends is None:
+                value, spread = straight(low, high, at), 1.0
+            else:
+                bend, doubt = bends.guess_without(facts, shape, at)
+                value = between(low, at, high, bend, quantity)
+                spread = spread_between(slope(low, at, high, bend, quantity), doubt)
+            held.append((math.log(middle.value / value), spread))
     return held
 
 
-def interpolated_straight(curves: Sequence[Sequence[FitPoint]], quantity: Quantity) -> list[Held]:
-    """Of middles between neighbouring knots on a straight line in logarithms; spread 1."""
+def other_build(
+    curves: Sequence[Sequence[FitPoint]], quantity: Quantity, bends: BendModel | None
+) -> list[Held]:
+    """Of one build's knots from the curve of the build before it; spread 1."""
+    builds: dict[tuple[str, str], list[Sequence[FitPoint]]] = defaultdict(list)
+    for curve in curves:
+        builds[curve[0].facts.key, shape_of(curve[0].isl, curve[0].osl)].append(curve)
+    held = []
+    for (_, shape), some in builds.items():
+        for newer, older in zip(some, some[1:], strict=False):
+            knots = knots_of(older, quantity)
+            for knot in knots_of(newer, quantity):
+                below = [each for each in knots if each.concurrency <= knot.concurrency]
+                above = [each for each in knots if each.concurrency >= knot.concurrency]
+                if below and above:
+                    value = held_by(
+                        below[-1], above[0], knot.concurrency, quantity, bends, newer[0].facts, shape
+                    )
+                    held.append((math.log(knot.value / value), 1.0))
+    return held
+
+
+def held_by(  # noqa: PLR0917
+    low: Knot,
+    high: Knot,
+    at: float,
+    quantity: Quantity,
+    bends: BendModel | None,
+    facts: ConfigFacts,
+    shape: str,
+) -> float:
+    """The value of a curve between two knots, or at one."""
+    if low.concurrency == high.concurrency:
+        return low.value
+    if bends is None:
+        return straight(low, high, at)
+    return between(low, at, high, bends.guess(facts, shape, at)[0], quantity)
+
+
+def straight(low: Knot, high: Knot, at: float) -> float:
+    """Straight in ln C and ln y."""
+    share = math.log(at / low.concurrency) / math.log(high.concurrency / low.concurrency)
+    return float(math.exp((1 - share) * math.log(low.value) + share * math.log(high.value)))
+
+
+def extrapolated(
+    curves: Sequence[Sequence[FitPoint]], quantity: Quantity, bends: BendModel | None, level: LevelModel
+) -> list[Held]:
+    """Of the highest load of every curve of three or more."""
+    places: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+    for place, point in enumerate(level.points):
+        places[point.facts.key, point.isl, point.osl].append(place)
     held = []
     for curve in curves:
         knots = knots_of(curve, quantity)
-        for low, middle, high in zip(knots, knots[1:], knots[2:], strict=False):
-            value = straight(low.concurrency, low.value, high.concurrency, high.value, middle.concurrency)
-            held.append((math.log(middle.value / value), 1.0))
+        if len(knots) < 3:
+            continue
+        top, point = knots[-1], knots[-1].points[0]
+        alike = places[point.facts.key, point.isl, point.osl]
+        block = [place for place in alike if level.points[place].concurrency >= top.concurrency]
+        value, _ = level.guess(place_of(point), np.asarray(block, dtype=np.intp))
+        if bends is not None:
+            shape = shape_of(point.isl, point.osl)
+            bend, _ = bends.guess_without(point.facts, shape, middle_load(knots[-2], top.concurrency))
+            value = both(value, beyond(knots[-3], knots[-2], top.concurrency, bend, quantity))
+        held.append((math.log(top.value / value), spread_beyond(knots[-2], top.concurrency)))
     return held
 
 
-def straight(c1: float, y1: float, c2: float, y2: float, at: float) -> float:
-    """Straight in ln C and ln y."""
-    share = math.log(at / c1) / math.log(c2 / c1)
-    return float(math.exp((1 - share) * math.log(y1) + share * math.log(y2)))
+def both(level: float, curve: float) -> float:
+    """Two guesses of unlike faults (the level falls back to what is usual, the curve magnifies its knots' noise): their
+    geometric mean."""
+    return math.sqrt(level * curve)
+
+
+def middle_load(edge: Knot, at: float) -> float:
+    """Where the bend beyond a curve's edge is asked for."""
+    return math.sqrt(edge.concurrency * at)
+
+
+def spread_beyond(edge: Knot, at: float) -> float:
+    """How far, in ln of concurrency, a load lies beyond a curve's edge: errors grow with it."""
+    return max(abs(math.log(at / edge.concurrency)), math.log(1.5))
 
 
 def levels(model: LevelModel) -> dict[ScoreClass, list[Held]]:
     """Of all classes that rest on the level model."""
     blocks: dict[ScoreClass, Iterator[tuple[Whole, Whole]]] = {
-        "extrapolated_concurrency": _tops(model.points),
         "other_shape": _shapes(model.points),
+        "other_shape_anchored": _anchored_shapes(model.points),
         "one_anchor": _anchors(model.points),
         "none_deployment": _groups([p.facts.key for p in model.points]),
         "none_hardware": _groups([f"{p.facts.hardware}/{p.facts.engine}" for p in model.points]),
@@ -118,23 +196,6 @@ def _shape(point: FitPoint) -> tuple[int, int]:
     return point.isl, point.osl
 
 
-def _tops(points: Sequence[FitPoint]) -> Iterator[tuple[Whole, Whole]]:
-    """The highest one and the two highest loads of each curve, as far as two others are left."""
-    curves: dict[str, list[int]] = defaultdict(list)
-    shapes: dict[tuple[str, tuple[int, int]], list[int]] = defaultdict(list)
-    for place, point in enumerate(points):
-        curves[point.curve].append(place)
-        shapes[point.facts.key, _shape(point)].append(place)
-    for some in curves.values():
-        loads = sorted({points[place].concurrency for place in some})
-        first = points[some[0]]
-        for cut in loads[max(2, len(loads) - 2) :]:
-            alike = shapes[first.facts.key, _shape(first)]
-            block = [place for place in alike if points[place].concurrency >= cut]
-            scored = [place for place in some if points[place].concurrency >= cut]
-            yield np.asarray(block, dtype=np.intp), np.asarray(scored, dtype=np.intp)
-
-
 def _shapes(points: Sequence[FitPoint]) -> Iterator[tuple[Whole, Whole]]:
     """All of one shape, where the deployment has two or more points of others."""
     for places in _by_deployment(points).values():
@@ -142,6 +203,18 @@ def _shapes(points: Sequence[FitPoint]) -> Iterator[tuple[Whole, Whole]]:
             some = [place for place in places if _shape(points[place]) == shape]
             if len(places) - len(some) >= 2:
                 block = np.asarray(some, dtype=np.intp)
+                yield block, block
+
+
+def _anchored_shapes(points: Sequence[FitPoint]) -> Iterator[tuple[Whole, Whole]]:
+    """All of one shape but its lowest load, where the deployment has points of others."""
+    for places in _by_deployment(points).values():
+        for shape in sorted({_shape(points[place]) for place in places}):
+            some = [place for place in places if _shape(points[place]) == shape]
+            lowest = min(points[place].concurrency for place in some)
+            rest = [place for place in some if points[place].concurrency > lowest]
+            if rest and len(some) < len(places):
+                block = np.asarray(rest, dtype=np.intp)
                 yield block, block
 
 

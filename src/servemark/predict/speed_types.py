@@ -70,7 +70,7 @@ def facts_of(identity: PointIdentity, gpus: int | None) -> ConfigFacts:
         engine=identity.engine,
         precision=identity.precision.family or identity.precision.reported,
         speculation=None if draft is None else f"{draft.method}:{draft.draft_tokens or '?'}",
-        topology=" + ".join(_role(role) for role in identity.topology),
+        topology=_topology(identity.topology, gpus),
         gpus=gpus,
         disaggregated=identity.disaggregated,
         offload=None
@@ -87,6 +87,13 @@ def facts_of_point(point: Measured) -> ConfigFacts:
     """The facts of a measured point, its run's points alone where nobody says which build it was."""
     facts = facts_of(point.identity, point.gpus_deployed)
     return facts if facts.build else replace(facts, run=f"{point.source}/{point.run}")
+
+
+def _topology(roles: tuple[RoleTopology, ...], gpus: int | None) -> str:
+    """Roles with their sizes. Where a source states no size at all, the GPUs tell deployments apart, as far as they can."""
+    said = " + ".join(_role(role) for role in roles)
+    sized = any(role.tp or role.dp or role.ep or role.workers for role in roles)
+    return said if sized or gpus is None else f"{said or '?'}:gpus{gpus}"
 
 
 def _role(role: RoleTopology) -> str:
