@@ -190,9 +190,11 @@ class Forecaster:
         found = forecast.predictions
         if found is None:
             return []
+        from servemark.predict.speed_why import why  # noqa: PLC0415 - asked for rarely
+
         config = _facts(forecast.planned, forecast.nearest)
         return [
-            self.model.why(config, found.concurrency, found.isl, found.osl, metric)
+            why(self.model, config, found.concurrency, found.isl, found.osl, metric)
             for metric in metrics
             if metric in found.figures or WHOLE.get(metric) in found.figures
         ]
