@@ -105,27 +105,10 @@ def _whole(
     *,
     as_json: bool,
 ) -> int:
-    from servemark.results.point import point_json  # noqa: PLC0415
-
-    point = one.point()
     if as_json:
-        told = [{"gate": f.gate, "severity": str(f.severity), "values": f.values} for f in findings]
-        body = {
-            "verdict": one.verdict,
-            "findings": told,
-            "latest": bool(one.latest),
-            "current": bool(one.current),
-        }
-        place: dict[str, object] = {
-            "file": source.name,
-            "sha256": one.file,
-            "row": one.ordinal,
-            "importer": source.importer,
-        }
-        if foretold is not None:
-            place["prediction"] = asdict(foretold)
-        click.echo(json.dumps({**body, **place, "point": json.loads(point_json(point))}, ensure_ascii=False))
+        click.echo(json.dumps(_whole_json(one, source, findings, foretold), ensure_ascii=False))
         return 0
+    point = one.point()
     facets = (
         one.model,
         one.hardware,
@@ -158,6 +141,26 @@ def _whole(
     if runs > 1:
         click.echo(text("cli.show.point.others", None, others=runs - 1))
     return 0
+
+
+def _whole_json(
+    one: StoredPoint, source: SourceFile, findings: list[GateFinding], foretold: PredictionView | None
+) -> dict[str, object]:
+    from servemark.results.point import point_json  # noqa: PLC0415
+
+    body: dict[str, object] = {
+        "verdict": one.verdict,
+        "findings": [{"gate": f.gate, "severity": str(f.severity), "values": f.values} for f in findings],
+        "latest": bool(one.latest),
+        "current": bool(one.current),
+        "file": source.name,
+        "sha256": one.file,
+        "row": one.ordinal,
+        "importer": source.importer,
+    }
+    if foretold is not None:
+        body["prediction"] = asdict(foretold)
+    return {**body, "point": json.loads(point_json(one.point()))}
 
 
 def _foretold(view: PredictionView) -> list[str]:

@@ -83,9 +83,7 @@ def simulate(
     if cache is not None:
         require_content(workload)
     deployment = deployment or Deployment()
-    size = block_tokens or (
-        cache.config.block_tokens if isinstance(cache, WorkerCache) else DEFAULT_BLOCK_TOKENS
-    )
+    size = block_tokens or (cache.config.block_tokens if isinstance(cache, WorkerCache) else DEFAULT_BLOCK_TOKENS)
     if rules.arrivals is not None:
         from servemark.predict.sim_open import simulate_open  # noqa: PLC0415 - brings the client along
 
@@ -110,9 +108,7 @@ class _ClosedLoop:
     ) -> None:
         self._rules = rules
         self._name = workload.name
-        self._plans = SessionPlans(
-            workload, rules.cache_bust, rules.think_scale, template, known=cache is None
-        )
+        self._plans = SessionPlans(workload, rules.cache_bust, rules.think_scale, template, known=cache is None)
         self._prompts = None if cache is None else Prompts(block_tokens, rules.cache_bust, template)
         self._engines = Engines(deployment, times, cache)
         self._clock = Clock(rules.idle_caps)
@@ -384,9 +380,7 @@ class _ClosedLoop:
             turn = draw.integer(0, len(main.think_s) - 1)
             yield self._one_token(plan, main, turn, f"pressure {lane} {number}", 0)
 
-    def _one_token(
-        self, plan: SessionPlan, stream: StreamPlan, turn: int, tree: str, known: int
-    ) -> SimRequest:
+    def _one_token(self, plan: SessionPlan, stream: StreamPlan, turn: int, tree: str, known: int) -> SimRequest:
         request = SimRequest(None, tree, stream.name, turn, stream.input_tokens[turn], 1, known, False)
         if self._prompts is not None:
             self._prompt(request, plan)

@@ -157,9 +157,7 @@ class Worker:
         self.gained = self.gained_at_s = self.rate = 0.0
         self.due_s = self.pushed_s = _INF
         self.kv_used = 0
-        limit = (
-            deployment.decode_kv_tokens or deployment.kv_tokens if self.decode_only else deployment.kv_tokens
-        )
+        limit = deployment.decode_kv_tokens or deployment.kv_tokens if self.decode_only else deployment.kv_tokens
         self.kv_tokens = _INF if limit is None else limit
         self.max_running = deployment.max_running
         self.prefills_at_once = deployment.prefills_at_once or _INF
@@ -300,17 +298,10 @@ class Engines:
         begun = False
         while queue and worker.live < worker.max_running and worker.prefills < worker.prefills_at_once:
             request = queue[0]
-            need = request.input_tokens + (
-                0 if self._split and not worker.decode_only else request.output_tokens
-            )
+            need = request.input_tokens + (0 if self._split and not worker.decode_only else request.output_tokens)
             if worker.kv_used + need > worker.kv_tokens:
                 break
-            if (
-                not worker.decode_only
-                and request.cache is not None
-                and self._room
-                and not self._room(request.cache)
-            ):
+            if not worker.decode_only and request.cache is not None and self._room and not self._room(request.cache):
                 if not worker.live:
                     raise _too_small(request, None)
                 break
@@ -470,9 +461,7 @@ class Engines:
         left = ends[0][0] - gained
         prompts = worker.prefilling
         step_s = self._step_s(
-            count,
-            worker.contexts / count + gained + 0.5 * left,
-            prompts if prompts < worker.chunk else worker.chunk,
+            count, worker.contexts / count + gained + 0.5 * left, prompts if prompts < worker.chunk else worker.chunk
         )
         if not 0 <= step_s < _INF:
             raise bad_time("step_s", step_s)
@@ -488,6 +477,7 @@ class Engines:
             self._order += 1
             worker.pushed = self._order
             heappush(self.events, (due_s, self._order, _DECODING, worker))
+
 
 
 def _too_small(request: SimRequest, pool: int | None) -> ServemarkError:

@@ -279,11 +279,5 @@ class Tally:
 
 def _use(worker: Worker) -> WorkerUse:
     return WorkerUse(
-        worker.role,
-        worker.served,
-        worker.busy_s,
-        worker.prefilled,
-        worker.decoded,
-        worker.peak_running,
-        worker.peak_kv,
+        worker.role, worker.served, worker.busy_s, worker.prefilled, worker.decoded, worker.peak_running, worker.peak_kv
     )

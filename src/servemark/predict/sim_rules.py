@@ -85,9 +85,7 @@ class ReplayRules:
         lanes = self.lanes(sessions)
         if lanes < 2:
             return 0.0
-        return (
-            self.ramp_s / (lanes - 1) if self.ramp_s is not None else min(RAMP_STEP_S, RAMP_S / (lanes - 1))
-        )
+        return self.ramp_s / (lanes - 1) if self.ramp_s is not None else min(RAMP_STEP_S, RAMP_S / (lanes - 1))
 
 
 def rules_of(profile: Profile, concurrency: int) -> ReplayRules:
@@ -137,15 +135,7 @@ class Deployment:
     load_bytes_per_s: float | None = None
 
     def __post_init__(self) -> None:
-        for name in (
-            "workers",
-            "max_running",
-            "chunk_tokens",
-            "gpus",
-            "kv_tokens",
-            "decode_kv_tokens",
-            "prefills_at_once",
-        ):
+        for name in ("workers", "max_running", "chunk_tokens", "gpus", "kv_tokens", "decode_kv_tokens", "prefills_at_once"):
             _at_least(name, getattr(self, name), 1)
         for name in ("decode_workers", "kv_bytes_per_token", "kv_bytes_fixed", "transfer_s"):
             _at_least(name, getattr(self, name), 0)
