@@ -10,7 +10,7 @@ at the same concurrency (for the highest ones: at or above it) in every run and 
 point is its own verdict; figures are means over seeds of each seed's mean, median and 90th percentile of the relative error
 |predicted / measured - 1|.
 
-`all at once` holds out the alternate concurrencies of every line together, so that hardly any curve is left to learn bends from.
+`all at once` holds out the alternate concurrencies of every line together: hardly any curve is left to learn bends from.
 Coverage is the share of measured figures inside the stated 90 % interval, beside the central 95 % of a binomial distribution
 with as many points as a seed has on average.
 """
@@ -48,11 +48,12 @@ QUANTITY = {TPOT: "tpot", TTFT: "ttft", E2EL: "e2el", TOTAL_PER_GPU: "service"}
 ANCHORS = {
     "alternate": "TPOT 4.6 / 2.4 (139 configurations), 5.9 / 3.3 (11); throughput 6.0 / 2.2, 5.6 / 3.2",
     "two highest": "TPOT 11.1 / 6.2; throughput 9.2 / 5.9",
-    "other shape": "TPOT 9.3 / 6.1 (1k/1k), 17.1 / 9.1 (1k/8k), 40.4 / 30.4 (8k/1k); throughput 10.0 / 5.9, 12.6 / 8.6, 34.8 / 27.6",
+    "other shape": "TPOT 9.3 / 6.1 (1k/1k), 17.1 / 9.1 (1k/8k), 40.4 / 30.4 (8k/1k); throughput 10.0 / 5.9, 12.6 / 8.6, "
+    "34.8 / 27.6",
     "one anchor": "TPOT 20.2 / 15.0; throughput 24.1 / 14.8",
 }
-"""Mean / median relative error in per cent that the physical form alone reaches with per-configuration fits: on 3,607 rows of
-another collection (139 configurations) and on 43 rows of this one (11)."""
+"""Mean / median relative error in per cent that the physical form alone reaches when each configuration is fitted by itself:
+on 3,607 rows of another collection (139 configurations) and on 43 rows of this one (11)."""
 
 Held = tuple[FitPoint, float, float | None, float | None, float | None, str]
 """(point, measured, predicted, low, high, class) of one metric."""

@@ -148,26 +148,28 @@ class Kriging:
             self.noise = noise * np.maximum(1.0, far) ** 2
         self.belief = (noise / self.noise) ** 2
 
-    def guess(self, sites: Sites) -> tuple[Floats, Floats]:
-        """(values, standard deviations) at new sites, noise of a measurement left out."""
+    def guess(self, sites: Sites, without: Whole | None = None) -> tuple[Floats, Floats]:
+        """(values, standard deviations) at new sites, noise of a measurement left out; as if the points `without` were not
+        there (the inverse of the others is a part of the whole one's)."""
         cross = covariance(self.parts, sites, self.sites)
-        spread = self._variance - np.einsum("ij,jk,ik->i", cross, self._inverse, cross, optimize=True)
-        return self.mean + cross @ self._solved, np.sqrt(np.maximum(spread, 1e-12))
-
-    def guess_without(self, sites: Sites, block: Whole) -> tuple[Floats, Floats]:
-        """As `guess`, with a block of points left out (the same inverse, partitioned)."""
-        values, spread = self.guess(sites)
-        if not len(block):
-            return values, spread
-        cross = covariance(self.parts, sites, self.sites)
-        weight = (cross @ self._inverse)[:, block]
-        inner = np.linalg.inv(self._inverse[np.ix_(block, block)])
-        more = np.einsum("ij,jk,ik->i", weight, inner, weight, optimize=True)
-        return values - weight @ (inner @ self._solved[block]), np.sqrt(spread**2 + np.maximum(more, 0.0))
+        weight = cross @ self._inverse
+        values = self.mean + cross @ self._solved
+        variance = self._variance - (weight * cross).sum(axis=1)
+        if without is not None and len(without):
+            some = weight[:, without]
+            inner = np.linalg.inv(self._inverse[np.ix_(without, without)])
+            values = values - some @ (inner @ self._solved[without])
+            variance = variance + ((some @ inner) * some).sum(axis=1)
+        return values, np.sqrt(np.maximum(variance, 1e-12))
 
     def residuals(self) -> Floats:
         """(points,): value - guess without that point."""
         return np.asarray(self._solved / np.diag(self._inverse))
+
+    def influence(self) -> Floats:
+        """(points,): what the guess at a point's own site changes by when the point is left out."""
+        own = 1.0 - self.noise**2 * np.diag(self._inverse)
+        return np.asarray(-own * self.residuals())
 
     def shares(self, site: Sites) -> Floats:
         """(points,): what a unit change of each value would change the guess at one site."""

@@ -51,6 +51,8 @@ from servemark.predict.types import Predicted, PredictionClass
 
 MODEL_VERSION = 1
 """Raised when the same points would give other figures."""
+LEAST_REACH = 0.005
+"""No interval is narrower than what repeats of one load differ by."""
 MOST_CONCURRENCY, MOST_LENGTH = 10_000_000, 100_000_000
 
 
@@ -198,6 +200,11 @@ class SpeedModel:
         own = self._own.get(asked.config.key, ())
         return standing(own, asked.config, asked.concurrency, asked.isl, asked.osl)
 
+    def standing_without(self, asked: Question, ref: str) -> Standing:
+        """As if one point had never been measured."""
+        own = [point for point in self._own.get(asked.config.key, ()) if point.ref != ref]
+        return standing(own, asked.config, asked.concurrency, asked.isl, asked.osl)
+
     def estimate(self, quantity: Quantity, asked: Question, stands: Standing) -> Estimate | str:
         """A quantity, or the message key of the reason why nothing can be said."""
         if not self.points:
@@ -306,14 +313,15 @@ class SpeedModel:
         self, metric: str, klass: PredictionClass, made: Estimate | str, scale: float | None, inverse: bool
     ) -> Predicted:
         if isinstance(made, str) or scale is None:
-            reason = made if isinstance(made, str) else "predict.fit.no_gpus"
+            silent = isinstance(made, str) and not (scale is None and made == "predict.fit.no_values")
+            reason = made if silent and isinstance(made, str) else "predict.fit.no_gpus"
             return Predicted(metric, klass, None, None, None, LEVEL, 0, reason)
         held = self.scores.get((made.quantity, made.scored), ())
         reach = conformal_quantile([abs(residual) / spread for residual, spread in held], LEVEL)
         value = scale / made.value if inverse else scale * made.value
         low = high = None
         if reach is not None:
-            factor = math.exp(min(reach * made.spread, 50.0))
+            factor = math.exp(min(max(reach * made.spread, LEAST_REACH), 50.0))
             low, high = value / factor, value * factor
         if klass == "none":
             reason = "predict.fit.none" if reach is not None else "predict.fit.none_unknown"

@@ -13,6 +13,7 @@ engine and shape: it is kriged over them. A curve's own knots count most.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -63,8 +64,9 @@ PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Knot:
-    """A curve at one concurrency: the median (in ratio) of its repeats. `spread` is greatest over least of them. `decoding` is
-    the share of a request's time after its first token: C times it are decoding, the others wait or are in prefill."""
+    """A curve at one concurrency: the median (in ratio) of its repeats. `spread` is greatest over least of them.
+    `decoding` is the share of a request's time after its first token: C times it are decoding, the others wait or are in
+    prefill."""
 
     concurrency: float
     value: float
@@ -82,8 +84,8 @@ def knots_of(points: Sequence[FitPoint], quantity: Quantity) -> list[Knot]:
     found = []
     for load, some in sorted(by_load.items()):
         values = [point.values[quantity] for point in some]
-        middle = math.exp(float(np.median(np.log(values))))
-        decoding = float(np.median([decoding_share(point) for point in some]))
+        middle = math.exp(statistics.median(map(math.log, values)))
+        decoding = statistics.median(map(decoding_share, some))
         found.append(Knot(load, middle, tuple(some), max(values) / min(values), decoding))
     return found
 
@@ -203,7 +205,7 @@ class BendModel:
                 break
         del self.triples[MOST_BENDS:]
         some = self.triples
-        sites = _sites([(t.facts, t.shape, float(t.middle.concurrency)) for t in some])
+        sites = bend_sites([(t.facts, t.shape, float(t.middle.concurrency)) for t in some])
         bends = np.asarray([t.bend for t in some])
         noise = np.asarray([t.noise for t in some])
         self._blocks: dict[str, list[int]] = {}
@@ -213,18 +215,19 @@ class BendModel:
 
     def guess(self, facts: ConfigFacts, shape: str, at: float) -> tuple[float, float]:
         """(bend, its standard deviation) for a configuration and shape around a concurrency."""
-        bends, spread = self.kriging.guess(_sites([(facts, shape, at)]))
+        bends, spread = self.kriging.guess(bend_sites([(facts, shape, at)]))
         return float(np.clip(bends[0], LEAST_BEND, MOST_BEND)), float(spread[0])
 
     def guess_without(self, facts: ConfigFacts, shape: str, at: float) -> tuple[float, float]:
         """As `guess`, with all curves of the same deployment and shape left out."""
         block = self._blocks.get(f"{facts.key}/{shape}", [])
-        sites = _sites([(facts, shape, at)])
-        bends, spread = self.kriging.guess_without(sites, np.asarray(block, dtype=np.intp))
+        sites = bend_sites([(facts, shape, at)])
+        bends, spread = self.kriging.guess(sites, np.asarray(block, dtype=np.intp))
         return float(np.clip(bends[0], LEAST_BEND, MOST_BEND)), float(spread[0])
 
 
-def _sites(asked: Sequence[tuple[ConfigFacts, str, float]]) -> Sites:
+def bend_sites(asked: Sequence[tuple[ConfigFacts, str, float]]) -> Sites:
+    """Where bends lie: configurations and shapes around concurrencies."""
     names: dict[str, list[str]] = {part.group: [] for part in PARTS if part.group}
     for facts, shape, _ in asked:
         for name, member in {**groups_of(facts), **shape_groups(facts, shape)}.items():

@@ -169,8 +169,7 @@ class LevelModel:
     def guess(self, place: Place, without: Whole | None = None) -> tuple[float, float]:
         """(value, standard deviation of its ln) at a place, with some points left out."""
         sites = sites_of([place])
-        none = without is None
-        logs, spread = self.kriging.guess(sites) if none else self.kriging.guess_without(sites, without)
+        logs, spread = self.kriging.guess(sites, without)
         form = self._form(terms_of(self.quantity, [place]))
         return float(form[0] * np.exp(np.clip(logs[0], -30, 30))), float(spread[0])
 

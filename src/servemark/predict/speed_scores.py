@@ -1,9 +1,9 @@
 """How far off the speed model is on points that it is not shown, by class: what its intervals rest on.
 
 Held out together is whatever would give the answer away: for an interpolated figure the bends of every curve of the same
-deployment and shape; beyond the measured concurrencies everything at or above the held-out one; for another build that build's curve; for another shape all of
-that shape, or all but its lowest load; for one anchor all points of the deployment but one; for none all of the deployment, or all of its hardware
-and engine.
+deployment and shape; beyond the measured concurrencies everything at or above the held-out one; for another build that
+build's curve; for another shape all of that shape, or all but its lowest load; for one anchor all points of the
+deployment but one; for none all of the deployment, or all of its hardware and engine.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -76,7 +77,7 @@ def other_build(
         builds[curve[0].facts.key, shape_of(curve[0].isl, curve[0].osl)].append(curve)
     held = []
     for (_, shape), some in builds.items():
-        for newer, older in zip(some, some[1:], strict=False):
+        for newer, older in pairwise(some):
             knots = knots_of(older, quantity)
             for knot in knots_of(newer, quantity):
                 below = [each for each in knots if each.concurrency <= knot.concurrency]
