@@ -11,6 +11,7 @@ from servemark.analysis.format import display
 from servemark.base.messages import find_text, text
 from servemark.base.printable import one_line
 from servemark.cli.text_table import columns_of, padded, table, wrapped
+from servemark.metrics.registry import Unit
 from servemark.predict.acceptance import AcceptanceView
 from servemark.predict.arm import ArmForecast, TopologyForecast
 from servemark.predict.forecast import Forecast, Forecaster, metrics_of
@@ -300,10 +301,10 @@ def _why(topology: TopologyForecast, found: ArmForecast, width: int) -> list[str
 
 
 def _used(why: Why, width: int) -> list[str]:
-    """The points, the most influential first: what they measured, how far the fit without each is off it, and what the
+    """The points: seconds of one output token that each gave (for throughput its sessions over its tokens a second), how far the fit without each is off it, and what the
     figure would be without it."""
-    shown = display(unit_of(why.metric), [each.value for each in why.used])
-    names = ("point", "load", "lengths", "measured", "residual", "influence", "role")
+    shown = display(Unit.SECONDS, [each.value for each in why.used])
+    names = ("point", "load", "lengths", "seconds", "residual", "influence", "role")
     rows = [
         [
             one_line(each.ref),

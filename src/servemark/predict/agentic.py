@@ -145,9 +145,9 @@ def simulate_arm(  # noqa: PLR0917 - what is simulated, where, how
         config = change.apply(replace(sized, config=config))
     speed = fixed_times(ASSUMED_TTFT_S, ASSUMED_TOKEN_S) if isinstance(times, str) else times
     rules = ReplayRules(planned.concurrency, cache_bust=cache_bust)
-    engines = _engines(planned, sized)
 
     def run(of: CacheConfig) -> SimulatedRun:
+        engines = _engines(planned, of, same=of.workers == sized.config.workers)
         return simulate(workload, build(of), speed, rules, engines, block_tokens=of.block_tokens)
 
     return AgenticRun(
@@ -167,14 +167,12 @@ def _with_slots(sized: SizedCache, slots: int | None) -> SizedCache:
     return replace(sized, config=replace(sized.config, slots=slots))
 
 
-def _engines(planned: PlannedPoint, sized: SizedCache) -> Deployment:
-    """Workers by role; prompts compute one after the other, as the fit's first-token times hold no wait."""
-    counts = {role.role: role.workers or 1 for role in planned.identity.topology}
-    decode = counts.get("decode", 0)
-    first = counts.get("prefill", counts.get("aggregated", 1))
+def _engines(planned: PlannedPoint, config: CacheConfig, *, same: bool) -> Deployment:
+    """Workers by role, those of the cache first. Of another number of workers nobody has said how many GPUs they take."""
+    decode = next((role.workers or 1 for role in planned.identity.topology if role.role == "decode"), 0)
     return Deployment(
-        workers=first,
+        workers=config.workers,
         decode_workers=decode,
-        gpus=planned.gpus or None,
-        kv_tokens=sized.config.gpu_tokens,
+        gpus=(planned.gpus or None) if same else None,
+        kv_tokens=config.gpu_tokens,
     )

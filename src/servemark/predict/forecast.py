@@ -109,7 +109,7 @@ class Forecaster:
         self._points = points
         self._scores = scores
         self._configs = known_configurations(points)
-        self._model: SpeedModel | None = None
+        self._models: dict[str, SpeedModel] = {}
         self._lengths = dataset_lengths(points)
         self._near: dict[tuple[str, object], tuple[Match, ...]] = {}
 
@@ -137,12 +137,14 @@ class Forecaster:
         """Names the points that the model was fitted to."""
         return content_hash(sorted(point.ref for point in self._points), 16)
 
-    @property
-    def model(self) -> SpeedModel:
-        """The fitted speed model."""
-        if self._model is None:
-            self._model = SpeedModel(choose(fit_points(self._points)), None, self._scores)
-        return self._model
+    def model(self, nearest: Match | None) -> SpeedModel:
+        """The speed model for a planned point, made when first asked for: of the points on the same hardware where
+        its configuration was measured, which is a tenth of the work and whose curves bend alike; else of all points."""
+        own = "" if nearest is None or nearest.level == "kin" else nearest.identity.hardware
+        if own not in self._models:
+            some = [point for point in self._points if own in ("", point.identity.hardware)]
+            self._models[own] = SpeedModel(choose(fit_points(some)), None, self._scores)
+        return self._models[own]
 
     def matches(self, planned: PlannedPoint) -> tuple[Match, ...]:
         """Measured configurations, the nearest first; looked up once for a line."""
@@ -175,7 +177,7 @@ class Forecaster:
         lengths = lengths_of(planned.identity.scenario, self._lengths)
         if lengths is None:
             return Forecast(planned, nearest, None, here, "predict.use.no_lengths")
-        made = self.model.predict(_facts(planned, nearest), planned.concurrency, *lengths)
+        made = self.model(nearest).predict(_facts(planned, nearest), planned.concurrency, *lengths)
         found = replace(made, figures=told(made.figures, planned.gpus))
         return Forecast(planned, nearest, found, here, None if found.figures else "predict.use.nothing")
 
@@ -183,7 +185,7 @@ class Forecaster:
         """Step times of the point's configuration, or the message key of why there are none."""
         if forecast.nearest is None or forecast.nearest.level == "kin":
             return "predict.use.nothing"
-        return self.model.step_times(_facts(forecast.planned, forecast.nearest))
+        return self.model(forecast.nearest).step_times(_facts(forecast.planned, forecast.nearest))
 
     def why(self, forecast: Forecast, metrics: Sequence[str] = WHY_METRICS) -> list[Why]:
         """What the figures of a forecast rest on, for each of these metrics that it has."""
@@ -194,7 +196,7 @@ class Forecaster:
 
         config = _facts(forecast.planned, forecast.nearest)
         return [
-            why(self.model, config, found.concurrency, found.isl, found.osl, metric)
+            why(self.model(forecast.nearest), config, found.concurrency, found.isl, found.osl, metric=metric)
             for metric in metrics
             if metric in found.figures or WHOLE.get(metric) in found.figures
         ]
