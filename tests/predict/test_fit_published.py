@@ -23,7 +23,7 @@ def test_alternate_concurrencies_held_out() -> None:
     no figure without a class, none in class none."""
     if not PUBLISHED.is_dir():
         pytest.skip(f"no published rows at {PUBLISHED}")
-    import published  # noqa: PLC0415 - the benchmark's own splits
+    import published
 
     points = published.choose(published.imported(PUBLISHED)).points
     fit, asked = published.all_at_once(points, random.Random(0))

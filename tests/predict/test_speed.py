@@ -16,7 +16,7 @@ from servemark.base.messages import text
 from servemark.predict.calibration import read_calibration, write_calibration
 from servemark.predict.fit import PhysicalFit
 from servemark.predict.speed import SpeedModel
-from servemark.predict.speed_bend import Knot, between, bend_through, knee
+from servemark.predict.speed_bend import Knot, bend_through, between, knee
 from servemark.predict.speed_points import choose
 from servemark.predict.speed_types import METRICS, OUTPUT_PER_GPU, TOTAL_PER_GPU, TPOT, TTFT, facts_of_point
 from servemark.predict.speed_why import why

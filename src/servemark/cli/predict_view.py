@@ -301,8 +301,8 @@ def _why(topology: TopologyForecast, found: ArmForecast, width: int) -> list[str
 
 
 def _used(why: Why, width: int) -> list[str]:
-    """The points: seconds of one output token that each gave (for throughput its sessions over its tokens a second), how far the fit without each is off it, and what the
-    figure would be without it."""
+    """The points: seconds of one output token that each gave (for throughput: its sessions over its tokens a second), how
+    far the fit without each is off it, and what the figure changes by without it."""
     shown = display(Unit.SECONDS, [each.value for each in why.used])
     names = ("point", "load", "lengths", "seconds", "residual", "influence", "role")
     rows = [

@@ -26,6 +26,7 @@ from servemark.predict.speed_types import ConfigFacts
 SCHEMA = 1
 DIGITS = 9
 """Significant digits that are kept: far beyond what a fit can tell, and the same on every machine."""
+BENDING: tuple[Quantity, ...] = ("tpot", "service", "e2el")
 MOST_BYTES = 256 * 2**20
 
 
@@ -55,6 +56,9 @@ def calibration(model: SpeedModel) -> dict[str, Any]:
         "points": [_rounded_values(asdict(point)) for point in model.points],
         "left_out": dict(sorted(model.left_out.items())),
         "levels": levels,
+        "bend_noise": {
+            quantity: _rounded(map(float, model.bend(quantity).kriging.noise)) for quantity in BENDING
+        },
         "scores": {
             f"{quantity}/{name}": [_rounded(each) for each in held]
             for (quantity, name), held in sorted(model.scores.items())
@@ -107,7 +111,8 @@ def _model(body: Mapping[str, Any]) -> SpeedModel:
     for key, held in body["scores"].items():
         quantity, _, name = key.partition("/")
         scores[quantity, name] = tuple((float(residual), float(spread)) for residual, spread in held)
-    return SpeedModel(Chosen(points, dict(body["left_out"])), states, scores)
+    bends = {quantity: body["bend_noise"][quantity] for quantity in BENDING}
+    return SpeedModel(Chosen(points, dict(body["left_out"])), states, scores, bends)
 
 
 def _point(stated: Mapping[str, Any]) -> FitPoint:

@@ -20,17 +20,18 @@ from servemark.predict.fit import PhysicalFit
 from servemark.predict.kriging import Ground
 from servemark.predict.speed_bend import KNOT_NOISE, BendModel, Knot, beyond, knots_of, shape_of, slope
 from servemark.predict.speed_curve import Notes, Standing, believed_knots, standing
-from servemark.predict.speed_level import LevelModel, LevelState, Place, level_ground, spread_points
+from servemark.predict.speed_level import NOISE, LevelModel, LevelState, Place, level_ground, spread_points
 from servemark.predict.speed_physical import physical_fit
 from servemark.predict.speed_points import QUANTITIES, Chosen, FitPoint, Quantity, choose, curves_of
 from servemark.predict.speed_scores import (
+    SCORE_CLASSES,
     Held,
     ScoreClass,
     both,
     extrapolated,
     held_by,
     interpolated,
-    levels,
+    level_residuals,
     middle_load,
     other_build,
     spread_between,
@@ -99,6 +100,7 @@ class SpeedModel:
         chosen: Chosen,
         states: Mapping[Quantity, LevelState] | None = None,
         scores: Mapping[tuple[Quantity, ScoreClass], tuple[Held, ...]] | None = None,
+        bend_noise: Mapping[Quantity, Sequence[float]] | None = None,
     ) -> None:
         """Use `fit` or `calibration.read_calibration`."""
         self.points = chosen.points
@@ -110,9 +112,11 @@ class SpeedModel:
         self._models = {point.facts.model for point in chosen.points}
         self._kinds = {(p.facts.hardware, p.facts.engine) for p in chosen.points}
         self._states = dict(states or {})
+        self._bend_noise = dict(bend_noise or {})
+        self._beliefs: dict[Quantity, dict[str, float]] = {}
         self._bends: dict[Quantity, BendModel] = {}
         self._levels: dict[Quantity, LevelModel | None] = {}
-        self.scores = dict(scores) if scores is not None else self._scored()
+        self._scores = dict(scores or {})
 
     @classmethod
     def fit(cls, points: Iterable[Measured]) -> SpeedModel:
@@ -223,13 +227,15 @@ class SpeedModel:
     def bend(self, quantity: Quantity) -> BendModel:
         """Bends of a quantity, made when first asked for."""
         if quantity not in self._bends:
-            self._bends[quantity] = BendModel(list(self.curves.values()), quantity)
+            self._bends[quantity] = BendModel(
+                list(self.curves.values()), quantity, self._bend_noise.get(quantity)
+            )
         return self._bends[quantity]
 
     def level(self, quantity: Quantity) -> LevelModel | None:
         """Levels of a quantity, made when first asked for; None where no point has it."""
         if quantity not in self._levels:
-            some = spread_points([point for point in self.points if quantity in point.values])
+            some = self._level_points(quantity)
             alike = len(some) == len(self._ground[0]) and some == self._ground[0]
             ground = self._ground[1] if alike else None
             state = self._states.get(quantity)
@@ -238,10 +244,21 @@ class SpeedModel:
 
     def belief(self, quantity: Quantity) -> Mapping[str, float]:
         """How far each point is believed, by ref: below 1 where it contradicts all that is alike."""
-        model = self.level(quantity)
-        if model is None:
-            return {}
-        return dict(zip((p.ref for p in model.points), map(float, model.kriging.belief), strict=True))
+        if quantity not in self._beliefs:
+            state = self._states.get(quantity)
+            if state is not None:
+                refs = [point.ref for point in self._level_points(quantity)]
+                noise: Sequence[float] = state.noise
+            else:
+                model = self.level(quantity)
+                refs = [point.ref for point in model.points] if model else []
+                noise = list(map(float, model.kriging.noise)) if model else []
+            beliefs = [(NOISE[quantity] / each) ** 2 for each in noise]
+            self._beliefs[quantity] = dict(zip(refs, beliefs, strict=False))
+        return self._beliefs[quantity]
+
+    def _level_points(self, quantity: Quantity) -> list[FitPoint]:
+        return spread_points([point for point in self.points if quantity in point.values])
 
     @cached_property
     def _ground(self) -> tuple[list[FitPoint], Ground]:
@@ -249,20 +266,33 @@ class SpeedModel:
         some = spread_points([point for point in self.points if "tpot" in point.values])
         return some, level_ground(some)
 
-    def _scored(self) -> dict[tuple[Quantity, ScoreClass], tuple[Held, ...]]:
-        found: dict[tuple[Quantity, ScoreClass], tuple[Held, ...]] = {}
-        curves = list(self.curves.values())
+    @property
+    def scores(self) -> dict[tuple[Quantity, ScoreClass], tuple[Held, ...]]:
+        """All held-out residuals, made where nobody asked for them yet."""
         for quantity in QUANTITIES:
-            bends = self._bends_of(quantity)
-            found[quantity, "interpolated"] = tuple(interpolated(curves, quantity, bends))
-            found[quantity, "other_build"] = tuple(other_build(curves, quantity, bends))
-            model = self.level(quantity)
-            if model is not None:
-                found[quantity, "extrapolated_concurrency"] = tuple(
-                    extrapolated(curves, quantity, bends, model)
-                )
-                found |= {(quantity, name): tuple(some) for name, some in levels(model).items()}
-        return found
+            for name in SCORE_CLASSES:
+                self.held(quantity, name)
+        return dict(self._scores)
+
+    def held(self, quantity: Quantity, name: ScoreClass) -> tuple[Held, ...]:
+        """Held-out residuals of one class, made when first asked for."""
+        if (quantity, name) not in self._scores:
+            self._score(quantity, name)
+        return self._scores.get((quantity, name), ())
+
+    def _score(self, quantity: Quantity, name: ScoreClass) -> None:
+        curves, bends = list(self.curves.values()), self._bends_of(quantity)
+        some: Sequence[Held] = ()
+        if name == "interpolated":
+            some = interpolated(curves, quantity, bends)
+        elif name == "other_build":
+            some = other_build(curves, quantity, bends)
+        elif (model := self.level(quantity)) is not None:
+            if name == "extrapolated_concurrency":
+                some = extrapolated(curves, quantity, bends, model)
+            else:
+                some = level_residuals(model, name)
+        self._scores[quantity, name] = tuple(some)
 
     def _bends_of(self, quantity: Quantity) -> BendModel | None:
         """None for TTFT, whose curves bend in no way that is learnt."""
@@ -316,7 +346,7 @@ class SpeedModel:
             silent = isinstance(made, str) and not (scale is None and made == "predict.fit.no_values")
             reason = made if silent and isinstance(made, str) else "predict.fit.no_gpus"
             return Predicted(metric, klass, None, None, None, LEVEL, 0, reason)
-        held = self.scores.get((made.quantity, made.scored), ())
+        held = self.held(made.quantity, made.scored)
         reach = conformal_quantile([abs(residual) / spread for residual, spread in held], LEVEL)
         value = scale / made.value if inverse else scale * made.value
         low = high = None

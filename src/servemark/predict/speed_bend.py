@@ -39,7 +39,7 @@ LEAST_RISE = 1.1
 """A curve that rises by less between two knots does not tell how it bends."""
 MOST_NOISE = 0.6
 """Standard deviation of k from which a triple of knots says nothing."""
-MOST_BENDS = 900
+MOST_BENDS = 500
 """Of the newest curves: the fit's time grows with the cube."""
 _STEP = 0.01
 _SAME_LOAD = 1.05
@@ -195,8 +195,13 @@ def shape_of(isl: int, osl: int) -> str:
 class BendModel:
     """Bends of one quantity over all curves that tell one."""
 
-    def __init__(self, curves: Sequence[Sequence[FitPoint]], quantity: Quantity) -> None:
-        """`curves` newest first."""
+    def __init__(
+        self,
+        curves: Sequence[Sequence[FitPoint]],
+        quantity: Quantity,
+        known: Sequence[float] | None = None,
+    ) -> None:
+        """`curves` newest first; `known` is the noise after doubt of an earlier fit to the same curves."""
         self.quantity = quantity
         self.triples: list[Triple] = []
         for curve in curves:
@@ -208,10 +213,11 @@ class BendModel:
         sites = bend_sites([(t.facts, t.shape, float(t.middle.concurrency)) for t in some])
         bends = np.asarray([t.bend for t in some])
         noise = np.asarray([t.noise for t in some])
+        believed = np.asarray(known) if known is not None and len(known) == len(some) else None
         self._blocks: dict[str, list[int]] = {}
         for place, triple in enumerate(some):
             self._blocks.setdefault(triple.deployment_shape, []).append(place)
-        self.kriging = Kriging(PARTS, Ground(PARTS, sites), bends, noise, USUAL_BEND)
+        self.kriging = Kriging(PARTS, Ground(PARTS, sites), bends, noise, USUAL_BEND, believed)
 
     def guess(self, facts: ConfigFacts, shape: str, at: float) -> tuple[float, float]:
         """(bend, its standard deviation) for a configuration and shape around a concurrency."""

@@ -13,7 +13,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -37,6 +37,7 @@ ScoreClass = Literal[
     "none_deployment",
     "none_hardware",
 ]
+SCORE_CLASSES: tuple[ScoreClass, ...] = get_args(ScoreClass)
 FLOOR = 0.01
 """Relative spread that is left where the bend does not matter."""
 Held = tuple[float, float]
@@ -153,16 +154,20 @@ def spread_beyond(edge: Knot, at: float) -> float:
     return max(abs(math.log(at / edge.concurrency)), math.log(1.5))
 
 
-def levels(model: LevelModel) -> dict[ScoreClass, list[Held]]:
-    """Of all classes that rest on the level model."""
-    blocks: dict[ScoreClass, Iterator[tuple[Whole, Whole]]] = {
-        "other_shape": _shapes(model.points),
-        "other_shape_anchored": _anchored_shapes(model.points),
-        "one_anchor": _anchors(model.points),
-        "none_deployment": _groups([p.facts.key for p in model.points]),
-        "none_hardware": _groups([f"{p.facts.hardware}/{p.facts.engine}" for p in model.points]),
-    }
-    return {name: _left_out(model, some) for name, some in blocks.items()}
+def level_residuals(model: LevelModel, name: ScoreClass) -> list[Held]:
+    """Of a class that rests on the level model alone."""
+    points = model.points
+    if name == "other_shape":
+        blocks = _shapes(points)
+    elif name == "other_shape_anchored":
+        blocks = _anchored_shapes(points)
+    elif name == "one_anchor":
+        blocks = _anchors(points)
+    elif name == "none_deployment":
+        blocks = _groups([p.facts.key for p in points])
+    else:
+        blocks = _groups([f"{p.facts.hardware}/{p.facts.engine}" for p in points])
+    return _left_out(model, blocks)
 
 
 def _left_out(model: LevelModel, blocks: Iterator[tuple[Whole, Whole]]) -> list[Held]:
