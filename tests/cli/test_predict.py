@@ -186,6 +186,7 @@ def test_plan_without_a_store_is_as_before(suite: Path, cli: Cli) -> None:
         ("--prune-also", "none"),
         ("--prune", "--format", "reference"),
         ("--prune", "--prune-share", "2"),
+        ("--card", "example-coreweave-on-demand"),
     ],
 )
 def test_contrary_words_are_refused(suite: Path, cli: Cli, words: tuple[str, ...]) -> None:

@@ -121,6 +121,8 @@ def _asked(options: dict[str, object], *, as_json: bool) -> Asked:
         raise input_error("plan.contrary_options", first="--no-evals", second=other)
     evals: EvalMode = "none" if none else "all" if every else "only" if only else "marked"
     reference = options["form"] == "reference"
+    if options["card"] is not None and not (options["summary"] or options["prune"]):
+        raise input_error("plan.card_needs", option="--card")
     changelog, since = options["changelog"], options["changed_since"]
     if changelog is not None and not reference:
         raise input_error("plan.needs_reference", option="--changelog")
