@@ -88,6 +88,7 @@ def test_residuals_are_kept_and_damage_is_no_fault(tmp_path: Path) -> None:
     first = ask()
     pool = read_pool(path)
     assert pool is not None and pool.points == 20
+    assert (home.root / "calibrations" / f"{pool.fit}.json").is_file()
     assert ask() == first
     for damage in (b"", b"{", b"[]", b'{"schema": 1, "model": 1, "points": "x", "scores": 5}', b"\xff"):
         path.write_bytes(damage)

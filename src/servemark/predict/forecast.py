@@ -17,7 +17,7 @@ from servemark.base.home import Home
 from servemark.predict.fit_points import WHOLE, dataset_lengths, fit_point, fit_points, lengths_of, told
 from servemark.predict.matching import Match, is_version, known_configurations, matches, model_name
 from servemark.predict.planned import PlannedPoint
-from servemark.predict.score_pool import Scores, pool_path, read_pool, usable_count, write_pool
+from servemark.predict.score_pool import ScorePool, pool_path, read_pool, usable_count, write_pool
 from servemark.predict.speed import SpeedModel
 from servemark.predict.speed_points import choose
 from servemark.predict.speed_types import (
@@ -104,10 +104,10 @@ class Forecast:
 class Forecaster:
     """See the module. Fitting is put off until the first point asks for it."""
 
-    def __init__(self, points: Sequence[Measured], scores: Scores | None = None) -> None:
-        """`scores` are residuals of a whole store; without them those of the points themselves are made."""
+    def __init__(self, points: Sequence[Measured], pool: ScorePool | None = None) -> None:
+        """`pool` are residuals of a whole store; without them those of the points themselves are made."""
         self._points = points
-        self._scores = scores
+        self._pool = pool
         self._configs = known_configurations(points)
         self._models: dict[str, SpeedModel] = {}
         self._lengths = dataset_lengths(points)
@@ -121,11 +121,10 @@ class Forecaster:
         points = usable_points(store, models)
         if not points:
             return cls(points)
-        count, path = usable_count(store), pool_path(home)
-        pool = read_pool(path)
+        count, pool = usable_count(store), read_pool(pool_path(home))
         if (pool is None or not pool.fresh(count)) and (wait or count <= QUICK):
-            pool = write_pool(path, SpeedModel.fit(fit_points(usable_points(store))), count)
-        return cls(points, None if pool is None else pool.scores)
+            pool = write_pool(home, SpeedModel.fit(fit_points(usable_points(store))), count)
+        return cls(points, pool)
 
     @property
     def points(self) -> Sequence[Measured]:
@@ -134,8 +133,9 @@ class Forecaster:
 
     @property
     def fit_id(self) -> str:
-        """Names the points that the model was fitted to."""
-        return content_hash(sorted(point.ref for point in self._points), 16)
+        """Names what figures rest on: the calibration file that gives the intervals, and the points."""
+        points = content_hash(sorted(point.ref for point in self._points), 16)
+        return points if self._pool is None else f"{self._pool.fit}/{points}"
 
     def model(self, nearest: Match | None) -> SpeedModel:
         """The speed model for a planned point, made when first asked for: of the points on the same hardware where
@@ -143,7 +143,9 @@ class Forecaster:
         own = "" if nearest is None or nearest.level == "kin" else nearest.identity.hardware
         if own not in self._models:
             some = [point for point in self._points if own in ("", point.identity.hardware)]
-            self._models[own] = SpeedModel(choose(fit_points(some)), None, self._scores)
+            self._models[own] = SpeedModel(
+                choose(fit_points(some)), None, None if self._pool is None else self._pool.scores
+            )
         return self._models[own]
 
     def matches(self, planned: PlannedPoint) -> tuple[Match, ...]:

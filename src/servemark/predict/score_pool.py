@@ -17,6 +17,7 @@ from typing import get_args
 from servemark.base.errors import ServemarkError
 from servemark.base.files import write_atomic
 from servemark.base.home import Home
+from servemark.predict.calibration import folder, write_calibration
 from servemark.predict.speed import MODEL_VERSION, SpeedModel
 from servemark.predict.speed_points import QUANTITIES, Quantity
 from servemark.predict.speed_scores import Held, ScoreClass
@@ -35,6 +36,8 @@ class ScorePool:
 
     points: int
     scores: Scores
+    fit: str = ""
+    """Name of the calibration file that holds the whole fit: its points, coefficients, residuals and influence."""
 
     def fresh(self, points: int) -> bool:
         """Whether they still speak for a store of so many points."""
@@ -65,18 +68,25 @@ def read_pool(path: Path) -> ScorePool | None:
             if quantity in QUANTITIES and klass in classes:
                 pairs = tuple((float(one), float(two)) for one, two in held)
                 scores[quantity, klass] = tuple(p for p in pairs if math.isfinite(p[0]) and p[1] > 0)
-        return ScorePool(int(body["points"]), scores)
+        return ScorePool(int(body["points"]), scores, str(body["fit"])[:64])
     except (OSError, ServemarkError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def write_pool(path: Path, model: SpeedModel, points: int) -> ScorePool:
-    """Keep a model's residuals; a disk that refuses is no reason not to predict."""
-    made = ScorePool(points, dict(model.scores))
+def write_pool(home: Home, model: SpeedModel, points: int) -> ScorePool:
+    """Keep a model's residuals, and the whole fit as a calibration file beside the runs, which predictions name; a disk that
+    refuses is no reason not to predict."""
+    path = pool_path(home)
+    try:
+        fit = write_calibration(model, folder(home)).stem
+    except (OSError, ServemarkError, ValueError):
+        fit = ""
+    made = ScorePool(points, dict(model.scores), fit)
     body = {
         "schema": SCHEMA,
         "model": MODEL_VERSION,
         "points": points,
+        "fit": fit,
         "scores": {f"{quantity}/{klass}": list(held) for (quantity, klass), held in made.scores.items()},
     }
     try:
