@@ -12,21 +12,21 @@ predicted. Real replays are this project's own client; exit code 1 when throughp
 from __future__ import annotations
 
 import argparse
-
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.replay.bench import FAKESSE, server
+
 from servemark.metrics.percentiles import percentile
 from servemark.metrics.request import e2el_s, tpot_s, ttft_s
 from servemark.predict.assumed_times import fixed_times
 from servemark.predict.closed_loop import simulate
 from servemark.predict.sim_result import SimulatedRun
 from servemark.predict.sim_rules import Deployment, ReplayRules
-from servemark.predict.types import PrefixCache, StepTimes
 from servemark.replay.client import Client, Target, run
 from servemark.replay.loop import LoopOutcome, LoopPlan, run_closed_loop
 from servemark.replay.record import RequestRecord
@@ -95,7 +95,9 @@ def replayed(url: str, workload: Workload, rules: ReplayRules, text: object, **t
     ok = [r for r in measured if r.outcome == "ok"]
     end_s = outcome.window_end_s
     inside = sum(
-        (r.output_tokens or 0) * sum(at <= end_s for at in r.chunk_s) / len(r.chunk_s) for r in measured if r.chunk_s
+        (r.output_tokens or 0) * sum(at <= end_s for at in r.chunk_s) / len(r.chunk_s)
+        for r in measured
+        if r.chunk_s
     )
     cached = [r.cached_tokens for r in ok if r.cached_tokens is not None]
     prompt = [r.input_tokens for r in ok if r.cached_tokens is not None and r.input_tokens is not None]
@@ -149,7 +151,9 @@ def rows(simulated: SimulatedRun, real: Real) -> list[Row]:
         ("e2el", simulated.e2el_s, real.e2el),
     ):
         for q in (50, 90):
-            found.append(Row(f"{name} p{q} ms", 1000 * getattr(values, f"p{q}"), 1000 * (percentile(theirs, q) or 0)))
+            found.append(
+                Row(f"{name} p{q} ms", 1000 * getattr(values, f"p{q}"), 1000 * (percentile(theirs, q) or 0))
+            )
     return found
 
 
@@ -158,7 +162,7 @@ def order(simulated: SimulatedRun, real: Real, start_s: float) -> dict[str, floa
     ours = {(r.session, r.stream, r.turn): r.start_s - start_s for r in simulated.requests}
     both = sorted(set(ours) & set(real.starts), key=lambda key: real.starts[key])
     apart = [abs(ours[key] - real.starts[key]) for key in both]
-    pairs = list(zip(both, both[1:], strict=False))
+    pairs = list(pairwise(both))
     same = sum(ours[a] <= ours[b] for a, b in pairs) / max(1, len(pairs))
     return {
         "both": len(both),
@@ -195,7 +199,11 @@ def cases() -> dict[str, ReplayRules]:
             idle_caps=IdleCaps(tree_s=3.0, system_s=0.5),
         ),
         "20 s, 2 lanes, system cap 50 ms": ReplayRules(
-            2, duration_s=20.0, grace_s=0.5, start_share=(0.0, 1.0), idle_caps=IdleCaps(tree_s=1.0, system_s=0.05)
+            2,
+            duration_s=20.0,
+            grace_s=0.5,
+            start_share=(0.0, 1.0),
+            idle_caps=IdleCaps(tree_s=1.0, system_s=0.05),
         ),
     }
 
@@ -234,7 +242,9 @@ def against_fakesse(client_s: float) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run and judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--engine", action="store_true", help="against the embedded engine")
     parser.add_argument("--client-ms", type=float, default=1.0, help="what the client adds to each turn")
     args = parser.parse_args(argv)

@@ -83,7 +83,9 @@ def simulate(
     if cache is not None:
         require_content(workload)
     deployment = deployment or Deployment()
-    size = block_tokens or (cache.config.block_tokens if isinstance(cache, WorkerCache) else DEFAULT_BLOCK_TOKENS)
+    size = block_tokens or (
+        cache.config.block_tokens if isinstance(cache, WorkerCache) else DEFAULT_BLOCK_TOKENS
+    )
     if rules.arrivals is not None:
         from servemark.predict.sim_open import simulate_open  # noqa: PLC0415 - brings the client along
 
@@ -108,7 +110,9 @@ class _ClosedLoop:
     ) -> None:
         self._rules = rules
         self._name = workload.name
-        self._plans = SessionPlans(workload, rules.cache_bust, rules.think_scale, template, known=cache is None)
+        self._plans = SessionPlans(
+            workload, rules.cache_bust, rules.think_scale, template, known=cache is None
+        )
         self._prompts = None if cache is None else Prompts(block_tokens, rules.cache_bust, template)
         self._engines = Engines(deployment, times, cache)
         self._clock = Clock(rules.idle_caps)
@@ -147,10 +151,11 @@ class _ClosedLoop:
 
     # -- events
 
-    def _until(self, end_s: float) -> None:
+    def _until(self, end_s: float) -> None:  # noqa: PLR0912 - one loop, some hundred thousand times a second
         """Let everything happen that is due before `end_s`."""
         engines, clock = self._engines, self._clock
         handle, ended, events, timers = engines.handle, engines.ended, engines.events, clock.timers
+        send, capped = self._send, self._capped
         while True:
             event_s = events[0][0] if events else _INF
             timer_s = timers[0][0] - clock.offset_s if timers else _INF
@@ -172,17 +177,14 @@ class _ClosedLoop:
                 what.key_s = _INF
                 if timer_s > self._now_s:  # noqa: PLR1730 - faster than a call
                     self._now_s = timer_s
-                self._woken(what)
+                if isinstance(what, LiveStream):
+                    if capped:
+                        what.tree.waiting.pop(what, None)
+                    send(what, self._now_s)
+                elif isinstance(what, _LaneStart):
+                    self._lane(what.lane, what.tree)
         if end_s < _INF:
             self._now_s = max(self._now_s, end_s)
-
-    def _woken(self, what: Waiting) -> None:
-        if isinstance(what, LiveStream):
-            if self._capped:
-                what.tree.waiting.pop(what, None)
-            self._send(what, self._now_s)
-        elif isinstance(what, _LaneStart):
-            self._lane(what.lane, what.tree)
 
     def _send(self, stream: LiveStream, now_s: float) -> None:
         rules = self._rules
@@ -380,7 +382,9 @@ class _ClosedLoop:
             turn = draw.integer(0, len(main.think_s) - 1)
             yield self._one_token(plan, main, turn, f"pressure {lane} {number}", 0)
 
-    def _one_token(self, plan: SessionPlan, stream: StreamPlan, turn: int, tree: str, known: int) -> SimRequest:
+    def _one_token(
+        self, plan: SessionPlan, stream: StreamPlan, turn: int, tree: str, known: int
+    ) -> SimRequest:
         request = SimRequest(None, tree, stream.name, turn, stream.input_tokens[turn], 1, known, False)
         if self._prompts is not None:
             self._prompt(request, plan)

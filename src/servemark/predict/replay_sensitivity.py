@@ -95,11 +95,19 @@ def sensitivity(
     if _ends_without_engine(workload, rules):
         note("no_time", "engine", run(no_time(), rules, None), judged=False)
     spreads = {
-        side: max((abs(v.change) for v in found if v.side == side and v.judged and v.change is not None), default=None)
+        side: max(
+            (abs(v.change) for v in found if v.side == side and v.judged and v.change is not None),
+            default=None,
+        )
         for side in ("rules", "engine")
     }
     return Sensitivity(
-        metric, value, tuple(found), spreads["rules"], spreads["engine"], _judge(spreads["rules"], spreads["engine"])
+        metric,
+        value,
+        tuple(found),
+        spreads["rules"],
+        spreads["engine"],
+        _judge(spreads["rules"], spreads["engine"]),
     )
 
 

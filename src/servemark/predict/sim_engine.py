@@ -9,11 +9,12 @@ worker has one counter of tokens gained, so that a reply's end is a fixed value 
 - A request begins at once when there is room, not at the next step's border: up to one step too early.
 - A prompt's time is what `prefill_s` says as it begins; streams that join or leave meanwhile do not change it. While it
   is computed, each step carries min(chunk, tokens of all prompts being computed) tokens of it.
-- A cache that routes by itself (`WorkerCache`) says which worker a request goes to, and whether there is room for it.
+- A cache that knows its workers (`WorkerCache`) says which of them a request goes to, and whether there is room for it
+  in its pool, whose shared prefixes it counts once; `kv_tokens` is then the decode workers' alone.
 - A running request holds its whole prompt and reply in the KV pool from its beginning, prefixes that it shares with
   others counted again; so nobody is preempted. Where the pool or the running requests are full, requests wait in order.
-- Prefill workers keep a prompt until it has gone to a decode worker, which takes it as soon as it has room; the first
-  token is seen one step after its KV has come. A decode worker is sent the whole prompt.
+- Prefill workers, whose cache is the one that is simulated, keep a prompt until it has gone to a decode worker, which takes
+  it as soon as it has room; the first token is seen one step after its KV has come. The whole prompt is sent.
 """
 
 from __future__ import annotations
@@ -157,7 +158,9 @@ class Worker:
         self.gained = self.gained_at_s = self.rate = 0.0
         self.due_s = self.pushed_s = _INF
         self.kv_used = 0
-        limit = deployment.decode_kv_tokens or deployment.kv_tokens if self.decode_only else deployment.kv_tokens
+        limit = (
+            deployment.decode_kv_tokens or deployment.kv_tokens if self.decode_only else deployment.kv_tokens
+        )
         self.kv_tokens = _INF if limit is None else limit
         self.max_running = deployment.max_running
         self.prefills_at_once = deployment.prefills_at_once or _INF
@@ -198,7 +201,11 @@ class Engines:
         role = "prefill" if split else "both"
         self.fronts = [Worker(role, deployment) for _ in range(deployment.workers)]
         self.decoders = [Worker("decode", deployment) for _ in range(deployment.decode_workers)]
-        self._pool = min(worker.kv_tokens for worker in (*self.fronts, *self.decoders))
+        if self._room is not None:  # the cache knows what shares blocks with what runs
+            for worker in self.fronts:
+                worker.kv_tokens = _INF
+        self._prompt_pool = min(worker.kv_tokens for worker in self.fronts)
+        self._pool = min(worker.kv_tokens for worker in self.decoders or self.fronts)
         self._only = self.fronts[0] if len(self.fronts) == 1 else None
         self._homes: dict[str, Worker] = {}
         self._turn = 0
@@ -222,12 +229,32 @@ class Engines:
         request.start_s = request.ready_s = now_s
         worker = self._only or self._front(request)
         whole = request.input_tokens + request.output_tokens
-        if whole > self._pool:
-            raise _too_small(request, int(self._pool))
+        if whole > self._pool or request.input_tokens > self._prompt_pool:
+            raise _too_small(request, int(min(self._pool, self._prompt_pool)))
         request.worker = worker
         self._on[request] = None
-        worker.queue.append(request)
-        if self._admit(worker, now_s) and worker.ends:
+        if (
+            worker.queue
+            or worker.live >= worker.max_running
+            or worker.prefills >= worker.prefills_at_once
+            or self._room is not None
+            or self._split
+            or worker.kv_used + whole > worker.kv_tokens
+        ):
+            worker.queue.append(request)
+            begun = self._admit(worker, now_s)
+        else:  # as _admit does for a queue of one
+            begun = True
+            if not worker.live:
+                worker.busy_since_s = now_s
+            worker.live += 1
+            worker.kv_used += whole
+            if worker.live > worker.peak_running:  # noqa: PLR1730
+                worker.peak_running = worker.live
+            if worker.kv_used > worker.peak_kv:  # noqa: PLR1730
+                worker.peak_kv = worker.kv_used
+            self._begin(worker, request, now_s)
+        if begun and worker.ends:
             self._replan(worker, now_s)
 
     def handle(self, now_s: float) -> None:
@@ -298,10 +325,17 @@ class Engines:
         begun = False
         while queue and worker.live < worker.max_running and worker.prefills < worker.prefills_at_once:
             request = queue[0]
-            need = request.input_tokens + (0 if self._split and not worker.decode_only else request.output_tokens)
+            need = request.input_tokens + (
+                0 if self._split and not worker.decode_only else request.output_tokens
+            )
             if worker.kv_used + need > worker.kv_tokens:
                 break
-            if not worker.decode_only and request.cache is not None and self._room and not self._room(request.cache):
+            if (
+                not worker.decode_only
+                and request.cache is not None
+                and self._room
+                and not self._room(request.cache)
+            ):
                 if not worker.live:
                     raise _too_small(request, None)
                 break
@@ -393,6 +427,11 @@ class Engines:
         source.kv_used -= request.input_tokens
         if not source.live:
             source.busy_s += now_s - source.busy_since_s
+        if (
+            self._cache is not None and request.cache is not None
+        ):  # the prefill worker has no more to do with it
+            self._cache.end(request.cache, now_s)
+            request.cache = None
         self._admit(source, now_s)
         _settle(worker, now_s)
         gained = request.gain = worker.gained
@@ -461,7 +500,9 @@ class Engines:
         left = ends[0][0] - gained
         prompts = worker.prefilling
         step_s = self._step_s(
-            count, worker.contexts / count + gained + 0.5 * left, prompts if prompts < worker.chunk else worker.chunk
+            count,
+            worker.contexts / count + gained + 0.5 * left,
+            prompts if prompts < worker.chunk else worker.chunk,
         )
         if not 0 <= step_s < _INF:
             raise bad_time("step_s", step_s)
@@ -477,7 +518,6 @@ class Engines:
             self._order += 1
             worker.pushed = self._order
             heappush(self.events, (due_s, self._order, _DECODING, worker))
-
 
 
 def _too_small(request: SimRequest, pool: int | None) -> ServemarkError:

@@ -137,7 +137,9 @@ class _OpenLoop:
     def _plan_of(self, session: Session) -> SessionPlan:
         plan = self._held.get(session.id)
         if plan is None:
-            plan = plan_session(session, self._rules.cache_bust, 1.0, self._template, known=self._prompts is None)
+            plan = plan_session(
+                session, self._rules.cache_bust, 1.0, self._template, known=self._prompts is None
+            )
             self._held[session.id] = plan
             if len(self._held) > _HELD:
                 self._held.popitem(last=False)

@@ -20,7 +20,9 @@ class Prompts:
         self._last: dict[str, dict[str, CacheRequest]] = {}
         self._users: dict[str, int] = {}
 
-    def of(self, session: str, load: Callable[[], Session], tree: str, stream: str, number: int) -> CacheRequest:
+    def of(
+        self, session: str, load: Callable[[], Session], tree: str, stream: str, number: int
+    ) -> CacheRequest:
         """The prompt of one turn of a tree that plays the session of this id, which is loaded with the tree's first;
         turns of a stream are asked for in order, the last one again if need be."""
         streams = self._trees.get(tree)

@@ -13,6 +13,7 @@ from servemark.metrics.percentiles import PERCENTILES, Distribution
 from servemark.predict.sim_clock import Clock
 from servemark.predict.sim_engine import NO_HIT, Engines, SimRequest, Worker
 from servemark.predict.sim_rules import Deployment
+from servemark.predict.types import CacheHit
 
 MAX_BINS: Final = 120
 """Parts of time in which hits are told; their length doubles when there are more."""
@@ -180,7 +181,13 @@ class Tally:
         else:
             self._inside += output
             self._inside_input += request.input_tokens
-        self._hits(request)
+        at_s = request.admitted_s - self.start_s
+        here = self._bin if self._bin_from_s <= at_s < self._bin_to_s else self._find_bin(at_s)
+        here[0] += request.input_tokens
+        if request.hit is NO_HIT:
+            here[1] += request.known_tokens
+        else:
+            self._hits(here, request.hit, request.known_tokens)
         if self._kept is not None:
             self._kept.append(
                 SimulatedRequest(
@@ -204,17 +211,8 @@ class Tally:
         part = (self.end_s - first_s) / (end_s - first_s) if end_s > first_s else 1.0
         self._inside += 1 + (request.output_tokens - 1) * min(1.0, part)
 
-    def _hits(self, request: SimRequest) -> None:
-        known = request.known_tokens
-        at_s = request.admitted_s - self.start_s
-        here = self._bin
-        if not self._bin_from_s <= at_s < self._bin_to_s:
-            here = self._find_bin(at_s)
-        here[0] += request.input_tokens
-        hit = request.hit
-        if hit is NO_HIT:
-            here[1] += known
-            return
+    @staticmethod
+    def _hits(here: list[int], hit: CacheHit, known: int) -> None:
         dram, store = min(hit.dram_tokens, known), min(hit.store_tokens, known)
         here[1] += max(0, known - dram - store)
         here[2] += dram
@@ -279,5 +277,11 @@ class Tally:
 
 def _use(worker: Worker) -> WorkerUse:
     return WorkerUse(
-        worker.role, worker.served, worker.busy_s, worker.prefilled, worker.decoded, worker.peak_running, worker.peak_kv
+        worker.role,
+        worker.served,
+        worker.busy_s,
+        worker.prefilled,
+        worker.decoded,
+        worker.peak_running,
+        worker.peak_kv,
     )

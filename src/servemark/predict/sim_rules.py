@@ -85,7 +85,9 @@ class ReplayRules:
         lanes = self.lanes(sessions)
         if lanes < 2:
             return 0.0
-        return self.ramp_s / (lanes - 1) if self.ramp_s is not None else min(RAMP_STEP_S, RAMP_S / (lanes - 1))
+        return (
+            self.ramp_s / (lanes - 1) if self.ramp_s is not None else min(RAMP_STEP_S, RAMP_S / (lanes - 1))
+        )
 
 
 def rules_of(profile: Profile, concurrency: int) -> ReplayRules:
@@ -109,7 +111,8 @@ class Deployment:
     decode (1P1D, xPyD). Raises ServemarkError for what cannot serve.
 
     `gpus`: of all workers together, None where they are not known. `max_running`: requests that one worker runs at once.
-    `kv_tokens`: what one worker's KV pool holds; None: no limit. `decode_kv_tokens`: a decode worker's; None: as
+    `kv_tokens`: what one worker's KV pool holds; None: no limit. A
+    simulated cache that knows its own pool takes its place. `decode_kv_tokens`: a decode worker's; None: as
     `kv_tokens`. `chunk_tokens`: prompt tokens that one step carries at most. `prefills_at_once`: prompts that a worker
     computes at the same time, each in its own time; None: no limit, for step times whose prefill already holds the wait
     for other prompts.
@@ -135,7 +138,15 @@ class Deployment:
     load_bytes_per_s: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("workers", "max_running", "chunk_tokens", "gpus", "kv_tokens", "decode_kv_tokens", "prefills_at_once"):
+        for name in (
+            "workers",
+            "max_running",
+            "chunk_tokens",
+            "gpus",
+            "kv_tokens",
+            "decode_kv_tokens",
+            "prefills_at_once",
+        ):
             _at_least(name, getattr(self, name), 1)
         for name in ("decode_workers", "kv_bytes_per_token", "kv_bytes_fixed", "transfer_s"):
             _at_least(name, getattr(self, name), 0)

@@ -84,7 +84,12 @@ class SessionPlans:
             self._held.move_to_end(index)
             return found
         made = plan_session(
-            self._sessions[index], self._scope, self._think_scale, self._template, known=self._known, place=index
+            self._sessions[index],
+            self._scope,
+            self._think_scale,
+            self._template,
+            known=self._known,
+            place=index,
         )
         self._held[index] = made
         self._held_turns += made.requests + 8
@@ -151,7 +156,11 @@ def _stream(
         if prompt is None or reply is None:
             what = "input_tokens" if prompt is None else "output_tokens"
             raise input_error(
-                "predict.replay.unknown_length", session=session.id, stream=name or "-", turn=number, what=what
+                "predict.replay.unknown_length",
+                session=session.id,
+                stream=name or "-",
+                turn=number,
+                what=what,
             )
         inputs.append(max(1, prompt))
         outputs.append(max(1, reply))

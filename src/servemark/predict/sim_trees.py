@@ -36,7 +36,18 @@ class LiveTree(IdleTree):
 class LiveStream(Waiting):
     """One stream that sends. `waits` counts sub-agents that it waits for; `waiter` is the stream that waits for this."""
 
-    __slots__ = ("base_s", "done", "finished", "first_turn", "offset_s", "plan", "tree", "turn", "waiter", "waits")
+    __slots__ = (
+        "base_s",
+        "done",
+        "finished",
+        "first_turn",
+        "offset_s",
+        "plan",
+        "tree",
+        "turn",
+        "waiter",
+        "waits",
+    )
 
     def __init__(self, tree: LiveTree, plan: StreamPlan, base_s: float, start: StreamStart) -> None:
         super().__init__()
@@ -76,7 +87,9 @@ class Trees:
         if start is not None:
             self._resume(tree, plan.children, base_s, now_s)
         if start is None or "" not in start.over:
-            self._spawn(tree, plan, base_s, _AT_ONCE if start is None else start.streams.get("", _AT_ONCE), now_s)
+            self._spawn(
+                tree, plan, base_s, _AT_ONCE if start is None else start.streams.get("", _AT_ONCE), now_s
+            )
         self._let_go(tree, now_s)
 
     def _resume(self, tree: LiveTree, children: Sequence[StreamPlan], base_s: float, now_s: float) -> None:
@@ -93,7 +106,9 @@ class Trees:
             elif child.name in start.over:
                 self._resume(tree, child.children, base_s, now_s)
 
-    def _spawn(self, tree: LiveTree, plan: StreamPlan, base_s: float, start: StreamStart, now_s: float) -> None:
+    def _spawn(
+        self, tree: LiveTree, plan: StreamPlan, base_s: float, start: StreamStart, now_s: float
+    ) -> None:
         if plan.name in tree.streams:
             return
         stream = tree.streams[plan.name] = LiveStream(tree, plan, base_s, start)
@@ -176,7 +191,9 @@ class Trees:
         if stream.plan.name:
             tree = stream.tree
             gating = [
-                live for c in stream.plan.children if c.joined and (live := tree.streams.get(c.name)) is not None
+                live
+                for c in stream.plan.children
+                if c.joined and (live := tree.streams.get(c.name)) is not None
             ]
             if gating and self._wait_for(stream, gating):
                 return
