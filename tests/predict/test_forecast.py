@@ -111,8 +111,8 @@ def test_damaged_numbers_are_left_out(tmp_path: Path) -> None:
 
 
 def test_golden_and_real_stand_side_by_side() -> None:
-    """The shipped K3 arm: golden 3.36 of its own sampling first, 3.22 of the greedy curve, 3.36 forced, 1.16 to 2.01 expected (published; the
-    others are of the suite's own files)."""
+    """The shipped K3 arm: golden 3.36 of its own sampling first, 3.22 of the greedy curve, 3.36 forced (the suite's own
+    files), 1.16 to 2.01 expected (published)."""
     suite = load_suite("kimi-k3-b300")
     arm = next(iter(suite.arms.values()))
     entry = arm.entries[0]
