@@ -60,7 +60,15 @@ def test_json_is_one_object_with_stable_keys() -> None:
     """Points in the order in which they run, ids of 16 hex digits, null where nothing is stated."""
     code, out, _ = run("quickstart", "--json")
     body = json.loads(out)
-    assert code == 0 and set(body) == {"suite", "summary", "points", "removed", "diagnostics"}
+    assert code == 0 and set(body) == {
+        "suite",
+        "root",
+        "summary",
+        "points",
+        "pruned",
+        "removed",
+        "diagnostics",
+    }
     first = body["points"][0]
     assert first["canary"] and first["selector"] == "quickstart/agg1xtp1@1" and first["isl"] is None
     assert len(first["point_id"]) == len(first["series_id"]) == 16 and first["recipe"]["state"] == "read"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from servemark.analysis.prediction_view import PredictionView
 from servemark.analysis.report_types import ProvenanceRow
 
 
@@ -160,6 +161,8 @@ class PointView:
     groups: tuple[GroupView, ...]
     headline: tuple[Fact, ...]
     """The few figures that people look for first; `id` is the address."""
+    prediction: PredictionView | None
+    """What was foretold before it ran; None where nothing was."""
     evals: tuple[EvalView, ...]
     siblings: PointTable
     history: PointTable

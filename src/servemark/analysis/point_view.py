@@ -39,6 +39,7 @@ from servemark.analysis.point_types import (
 )
 from servemark.analysis.point_why import all_gates, find_figure, find_stored, said, short_name
 from servemark.analysis.point_words import facts_of, load_of, roles_of, subtitle_of, title_of
+from servemark.analysis.prediction_view import prediction_view
 from servemark.analysis.run_place import folder_files, run_folder_of
 from servemark.base.messages import text
 from servemark.base.printable import one_line
@@ -134,6 +135,7 @@ def point_view(
         ),
         groups=groups_of(point, lang),
         headline=_headline(point, lang),
+        prediction=prediction_view(store, one.id, one.model, lang),
         evals=_evals(store, one, point, lang),
         siblings=_siblings(store, one, lang),
         history=_history(store, one, point, lang),

@@ -22,6 +22,7 @@ VERBS = {
     "changelog": "servemark.cli.changelog:changelog",
     "plan": "servemark.cli.plan:plan",
     "fit": "servemark.cli.fit:fit",
+    "predict": "servemark.cli.predict:predict",
     "preflight": "servemark.cli.preflight:preflight",
     "run": "servemark.cli.run:run",
     "sweep": "servemark.cli.sweep:sweep",

@@ -5,22 +5,27 @@ from __future__ import annotations
 import gc
 import io
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from servemark.base.errors import input_error
-from servemark.cli.options import Verb, common
+from servemark.cli.options import Finite, Verb, common
 
 if TYPE_CHECKING:
     from servemark.catalog.nodes import Problem
     from servemark.catalog.priorities import Priorities
     from servemark.catalog.suite import Suite
+    from servemark.cli.plan_predict import PlanPredictions
     from servemark.plan.changed import Base
     from servemark.plan.reference_evals import EvalMode
+    from servemark.plan.rows import PlanRow
     from servemark.plan.selection import Selection
+    from servemark.plan.strict import Plan
+    from servemark.predict.pruning import PruneRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,11 @@ class Asked:
     canary: bool
     output: str
     """`json`, `reference`, `summary`, `list` or `text`."""
+    predict: bool = False
+    """Predictions are wanted where the home has measured anything."""
+    prune: PruneRules | None = None
+    card: str | None = None
+    home: str | None = None
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -60,14 +70,20 @@ def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
 @click.option("--no-canary", is_flag=True, help="plan.option.no_canary")
 @click.option("--summary", is_flag=True, help="plan.option.summary")
 @click.option("--list", "as_list", is_flag=True, help="plan.option.list")
+@click.option("--prune", is_flag=True, help="plan.option.prune")
+@click.option("--prune-share", type=Finite(0, 1), metavar="SHARE", help="plan.option.prune_share")
+@click.option("--prune-seed", type=click.IntRange(0, 2**31), metavar="N", help="plan.option.prune_seed")
+@click.option(
+    "--prune-also", multiple=True, type=click.Choice(["one_anchor", "none"]), help="plan.option.prune_also"
+)
+@click.option("--card", metavar="NAME|FILE", help="plan.option.card")
 @click.option("--format", "form", type=click.Choice(["servemark", "reference"]), help="plan.option.format")
 @common
 def plan(suite: str, home: str | None, as_json: bool, **options: object) -> int:
     """Read a suite and print its plan."""
-    del home  # nothing is written
     gc.disable()  # a short process whose trees are all in use until its end
     selection = _selection(options)
-    asked = _asked(options, as_json=as_json)
+    asked = replace(_asked(options, as_json=as_json), home=home)
     from servemark.catalog.suite import read_suite  # noqa: PLC0415 - help needs no reader
 
     found, problems = read_suite(suite)
@@ -105,6 +121,8 @@ def _asked(options: dict[str, object], *, as_json: bool) -> Asked:
         raise input_error("plan.contrary_options", first="--no-evals", second=other)
     evals: EvalMode = "none" if none else "all" if every else "only" if only else "marked"
     reference = options["form"] == "reference"
+    if options["card"] is not None and not (options["summary"] or options["prune"]):
+        raise input_error("plan.card_needs", option="--card")
     changelog, since = options["changelog"], options["changed_since"]
     if changelog is not None and not reference:
         raise input_error("plan.needs_reference", option="--changelog")
@@ -121,6 +139,27 @@ def _asked(options: dict[str, object], *, as_json: bool) -> Asked:
         priorities=priorities if isinstance(priorities, Path) else None,
         canary=not options["no_canary"],
         output=output,
+        predict=bool(options["summary"] or options["prune"]),
+        prune=_pruning(options, reference=reference),
+        card=options["card"] if isinstance(options["card"], str) else None,
+    )
+
+
+def _pruning(options: dict[str, object], *, reference: bool) -> PruneRules | None:
+    """How to prune; None where nothing is to be pruned."""
+    share, seed, also = options["prune_share"], options["prune_seed"], options["prune_also"]
+    if not options["prune"]:
+        for name, given in (("--prune-share", share), ("--prune-seed", seed), ("--prune-also", also or None)):
+            if given is not None:
+                raise input_error("plan.prune.needs_prune", option=name)
+        return None
+    if reference:
+        raise input_error("plan.prune.needs_own", option="--prune")
+    from servemark.cli.plan_predict import prune_rules  # noqa: PLC0415 - a plan without it needs none
+
+    classes = also if isinstance(also, tuple) else ()
+    return prune_rules(
+        classes, share if isinstance(share, float) else None, seed if isinstance(seed, int) else None
     )
 
 
@@ -142,12 +181,20 @@ def _own(suite: Suite, problems: list[Problem], selection: Selection, asked: Ask
     reading_failed = any(problem.severity == "error" for problem in problems)
     made = plan_suite(suite, wishes)
     problems = [*problems, *made.problems]
+    found = _predictions(made.rows, asked)
+    whole, made = (
+        made,
+        replace(made, rows=tuple(row for row in made.rows if found is None or found.runs(row))),
+    )
     summary = summarize(made)
     if asked.output == "json":
+        more = {} if found is None else {"predicted": found.plain()}
         body = {
             "suite": suite.name,
-            "summary": summary.plain(),
-            "points": [row.plain() for row in made.rows],
+            "root": str(suite.root),
+            "summary": summary.plain() | more,
+            "points": [_row(row, found) for row in made.rows],
+            "pruned": [_row(row, found) for row in whole.rows if found is not None and not found.runs(row)],
             "removed": [
                 {"selector": r.row.selector, "kept": r.kept.selector, "at": str(r.row.at)}
                 for r in made.removed
@@ -158,9 +205,36 @@ def _own(suite: Suite, problems: list[Problem], selection: Selection, asked: Ask
     else:
         for line in plan_lines(made, summary, asked.output):
             click.echo(line)
+        _say_predictions(found, whole, asked)
         for line in diagnostics_lines(problems):
             click.echo(line, err=True)
     return _exit_code(problems, reading_failed=reading_failed)
+
+
+def _predictions(rows: Sequence[PlanRow], asked: Asked) -> PlanPredictions | None:
+    if not asked.predict:
+        return None
+    from servemark.cli.plan_predict import predictions_of  # noqa: PLC0415 - a plan without it needs none
+
+    return predictions_of(rows, asked.home, asked.card, asked.prune)
+
+
+def _row(row: PlanRow, found: PlanPredictions | None) -> dict[str, object]:
+    return row.plain() if found is None else row.plain() | found.plain_row(row)
+
+
+def _say_predictions(found: PlanPredictions | None, whole: Plan, asked: Asked) -> None:
+    if found is None:
+        return
+    from servemark.cli.plan_predict import prediction_lines, pruned_lines  # noqa: PLC0415
+    from servemark.cli.plan_view import terminal_width  # noqa: PLC0415
+
+    width = terminal_width()
+    lines = ["", *prediction_lines(found, width)]
+    if asked.prune is not None:
+        lines += ["", *pruned_lines(found, whole.rows, width)]
+    for line in lines:
+        click.echo(line)
 
 
 def _exit_code(problems: list[Problem], *, reading_failed: bool) -> int:

@@ -55,9 +55,14 @@ def diagnostics_lines(problems: Iterable[Problem]) -> list[str]:
     return lines
 
 
+def terminal_width() -> int:
+    """Columns that a plan may take."""
+    return min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
+
+
 def plan_lines(plan: Plan, summary: Summary, output: str) -> list[str]:
     """The plan for a terminal; `output` is `summary`, `list` or `text` (a list when it is short)."""
-    width = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
+    width = terminal_width()
     total = summary.total
     head = text(
         "plan.view.head",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +16,7 @@ from servemark.base.printable import one_line, printable
 from servemark.store.reasons import reason_text
 
 if TYPE_CHECKING:
+    from servemark.analysis.prediction_view import PredictionView
     from servemark.results.gates.base import GateFinding
     from servemark.results.point import Figure
     from servemark.store.database import Store
@@ -32,6 +33,7 @@ def show_point(  # noqa: PLR0911 - one return an answer
     """Print what is asked of an imported point and give the exit code; None when there is no such point."""
     if not _NAME.fullmatch(name) or not home.store.exists():
         return None
+    from servemark.analysis.prediction_view import prediction_view  # noqa: PLC0415
     from servemark.store.database import Store  # noqa: PLC0415 - only when it may be a point
     from servemark.store.imports import find_source  # noqa: PLC0415
     from servemark.store.points import find_points, findings_of  # noqa: PLC0415
@@ -54,7 +56,8 @@ def show_point(  # noqa: PLR0911 - one return an answer
         assert source is not None  # noqa: S101 - a row's file is held by a foreign key
         findings = findings_of(store, one.id)
         if metric is None:
-            return _whole(one, len(found), source, findings, as_json)
+            foretold = prediction_view(store, one.id, one.model)
+            return _whole(one, len(found), source, findings, foretold, as_json=as_json)
         from servemark.analysis.point_why import find_figure  # noqa: PLC0415 - a figure alone needs it
 
         figure = find_figure(one.point(), metric).figure
@@ -94,22 +97,18 @@ def _absent(one: StoredPoint, metric: str, as_json: bool) -> int:
 
 
 def _whole(
-    one: StoredPoint, runs: int, source: SourceFile, findings: list[GateFinding], as_json: bool
+    one: StoredPoint,
+    runs: int,
+    source: SourceFile,
+    findings: list[GateFinding],
+    foretold: PredictionView | None,
+    *,
+    as_json: bool,
 ) -> int:
-    from servemark.results.point import point_json  # noqa: PLC0415
-
-    point = one.point()
     if as_json:
-        told = [{"gate": f.gate, "severity": str(f.severity), "values": f.values} for f in findings]
-        body = {
-            "verdict": one.verdict,
-            "findings": told,
-            "latest": bool(one.latest),
-            "current": bool(one.current),
-        }
-        place = {"file": source.name, "sha256": one.file, "row": one.ordinal, "importer": source.importer}
-        click.echo(json.dumps({**body, **place, "point": json.loads(point_json(point))}, ensure_ascii=False))
+        click.echo(json.dumps(_whole_json(one, source, findings, foretold), ensure_ascii=False))
         return 0
+    point = one.point()
     facets = (
         one.model,
         one.hardware,
@@ -131,6 +130,8 @@ def _whole(
         click.echo(text("cli.show.point.superseded"))
     for name, figure in sorted(point.figures.items(), key=lambda each: _place(each[0])):
         click.echo(one_line(f"  {name:<32} {figure.value:>14.6g} {_unit(name)}").rstrip())
+    for line in _foretold(foretold) if foretold is not None else ():
+        click.echo(line)
     for each in point.evals:
         error = f" ± {each.stderr:g}" if each.stderr is not None else ""
         click.echo(one_line(f"  {each.task} {each.metric:<20} {each.score:g}{error}"))
@@ -140,6 +141,60 @@ def _whole(
     if runs > 1:
         click.echo(text("cli.show.point.others", None, others=runs - 1))
     return 0
+
+
+def _whole_json(
+    one: StoredPoint, source: SourceFile, findings: list[GateFinding], foretold: PredictionView | None
+) -> dict[str, object]:
+    from servemark.results.point import point_json  # noqa: PLC0415
+
+    body: dict[str, object] = {
+        "verdict": one.verdict,
+        "findings": [{"gate": f.gate, "severity": str(f.severity), "values": f.values} for f in findings],
+        "latest": bool(one.latest),
+        "current": bool(one.current),
+        "file": source.name,
+        "sha256": one.file,
+        "row": one.ordinal,
+        "importer": source.importer,
+    }
+    if foretold is not None:
+        body["prediction"] = asdict(foretold)
+    return {**body, "point": json.loads(point_json(one.point()))}
+
+
+def _foretold(view: PredictionView) -> list[str]:
+    """What was foretold beside what was measured, and the record by class."""
+    from servemark.cli.text_table import table  # noqa: PLC0415
+
+    head = text("predict.use.page.title")
+    made = text("predict.use.page.made", None, when=view.made_utc)
+    names = ("metric", "value", "interval", "measured", "class", "n")
+    heads = [text(f"predict.use.column.{name}") for name in names]
+    heads[4:4] = [text("predict.use.page.error"), text("predict.use.page.within")]
+    rows = [
+        [
+            one.label,
+            one.predicted,
+            one.interval,
+            one.measured,
+            one.error,
+            "—" if one.inside is None else text(f"predict.use.page.{'yes' if one.inside else 'no'}"),
+            one.class_text,
+            str(one.residuals),
+        ]
+        for one in view.rows
+    ]
+    told = [f"{head} ({made}). {view.words}", *(f"  {line}" for line in table(heads, rows, 118))]
+    if view.record:
+        record = ("class", "figures", "points", "coverage", "promised", "median_error", "verdict")
+        heads = [text(f"predict.use.page.{name}") for name in record]
+        rows = [
+            [r.label, str(r.figures), str(r.points), r.coverage, r.promised, r.median_error, r.judged_text]
+            for r in view.record
+        ]
+        told += [text("predict.use.page.by_class"), *(f"  {line}" for line in table(heads, rows, 118))]
+    return [*told, view.record_words]
 
 
 def _place(address: str) -> tuple[str, int, str]:

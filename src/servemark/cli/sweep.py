@@ -39,6 +39,7 @@ def sweep() -> None:
 @sweep.command("start", cls=SweepVerb)
 @click.argument("selectors", nargs=-1, metavar="[SELECTOR]...")
 @click.option("--suite", metavar="SUITE", help="cli.sweep.suite")
+@click.option("--plan", type=click.Path(path_type=Path), metavar="FILE", help="cli.sweep.plan")
 @click.option("--changed-since", metavar="GITREF", help="cli.sweep.changed_since")
 @click.option("--max-parallel", type=click.IntRange(1, 1_000), metavar="N", help="cli.sweep.max_parallel")
 @click.option("--fail-fast/--keep-going", default=False, help="cli.sweep.fail_fast")
@@ -108,6 +109,7 @@ def _asked(options: dict[str, object], home: str | None) -> tuple[SweepOptions, 
         cluster=default,
         clusters=by_runner,
         clusters_file=str(clusters_file(path, home).absolute()) if found else None,
+        plan=str(options["plan"].absolute()) if isinstance(options["plan"], Path) else None,
         backoff_s=float(str(options["backoff"])),
         **{name: options[name] for name in _PLAIN},  # type: ignore[arg-type]  # click has checked them
     )

@@ -26,6 +26,7 @@ from servemark.runs.interrupts import Interrupts
 from servemark.runs.manifest import manifest, new_line_id, run_id, utc_now
 from servemark.runs.measure import PointJob, measure
 from servemark.runs.phases import PhaseClock, budgets
+from servemark.runs.predictions import FAILED, predictions
 from servemark.runs.request import LineRequest
 from servemark.runs.site import site_of
 from servemark.runs.view import RunView
@@ -125,8 +126,14 @@ def run_line(request: LineRequest, home: Home, view: RunView, line_id: str | Non
 def _make_folders(line: _Line, stack: contextlib.ExitStack) -> None:
     """Manifest of every point first: what is expected is written down before anything starts."""
     created = utc_now()
+    expected = predictions(line.request, line.home, created)
+    problem = next((each[FAILED] for each in expected.values() if FAILED in each), None)
+    if problem is not None:
+        line.view.note("predict.use.failed", problem=problem)
     for point in line.request.points:
-        content = manifest(line.request, line.outcome.line_id, point, created)
+        content = manifest(
+            line.request, line.outcome.line_id, point, created, expected.get(point.concurrency)
+        )
         path = line.home.runs / run_id(line.outcome.line_id, point.concurrency)
         try:
             folder = RunFolder.create(path, content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -105,7 +106,13 @@ def cache_state(request: LineRequest) -> dict[str, object]:
     return {"kind": "marked", "marker_scope": request.cache_bust}
 
 
-def manifest(request: LineRequest, line_id: str, point: Point, created: str) -> dict[str, object]:
+def manifest(
+    request: LineRequest,
+    line_id: str,
+    point: Point,
+    created: str,
+    foretold: Mapping[str, object] | None = None,
+) -> dict[str, object]:
     """One point's manifest."""
     choice = request.choice
     return {
@@ -130,6 +137,7 @@ def manifest(request: LineRequest, line_id: str, point: Point, created: str) -> 
             "files": ["requests.jsonl", "server_metrics.jsonl", "logs/engine.log", "result.json"]
             + (["evals.json", "samples.jsonl"] if request.tasks else []),
             "line_runs": [run_id(line_id, p.concurrency) for p in request.points],
+            **(foretold or {}),
         },
         "cluster": None if request.cluster is None else request.cluster.name,
         "inputs": request.inputs,

@@ -182,6 +182,13 @@ def suite_scenario(suite: Suite, deployment: Deployment) -> dict[str, object]:
     return scenario_of(generate(recipe), "none" if cold else "session", cold)
 
 
+def suite_workload(suite: Suite, deployment: Deployment) -> tuple[Workload, CacheBust]:
+    """The workload that a recipe names and its cache-bust, as `run` replays them. Raises ServemarkError (exit 2) for a
+    recipe that names none."""
+    recipe, _ = _generator_recipe(suite, deployment)
+    return generate(recipe), "none" if deployment.benchmark.cache_state == "cold" else "session"
+
+
 def _generator_recipe(
     suite: Suite, deployment: Deployment
 ) -> tuple[AgenticRecipe, dict[str, dict[str, object]]]:

@@ -17,6 +17,7 @@ from servemark.plan.rows import PlanRow
 from servemark.plan.selection import Selection
 from servemark.plan.strict import Wishes, plan_suite
 from servemark.runs.scenario import planned_scenario
+from servemark.runs.sweep_prune import read_pruned_plan
 from servemark.runs.sweep_runner import LOCAL
 from servemark.store.sweep_rows import Failure, PointState, SweepPoint
 
@@ -49,6 +50,8 @@ class SweepOptions:
     clusters: Mapping[str, str] = field(default_factory=dict)
     """Runner label of an arm -> the cluster that runs it, where it is not `cluster`."""
     clusters_file: str | None = None
+    plan: str | None = None
+    """A pruned plan's file: what it let go is skipped, with its reason."""
 
     def plain(self) -> dict[str, object]:
         """For the sweeps' file."""
@@ -80,15 +83,24 @@ class FrozenPlan:
 
 def freeze(options: SweepOptions) -> FrozenPlan:
     """Resolve, check and hash everything. ServemarkError (exit 2) for whatever has to be mended before a start."""
+    pruned = read_pruned_plan(Path(options.plan)) if options.plan is not None else None
+    if pruned is not None and options.suite is None and not options.selectors:
+        options = replace(options, suite=pruned.root)
     rows, inputs = _rows(options)
     if not rows:
         raise input_error("runs.sweep.nothing_selected")
     if len(rows) > MAX_POINTS:
         raise input_error("runs.sweep.too_many", count=len(rows), limit=MAX_POINTS)
-    canary = _canary(rows, options)
+    gone: Mapping[str, Failure] = {}
+    if pruned is not None:
+        whole = not options.selectors and options.changed_since is None
+        pruned.require_known((each.row.identity.point_id for each in rows), whole=whole)
+        gone = pruned.gone
+        inputs[str(Path(options.plan or "").absolute())] = _hashed(Path(options.plan or ""))
+    canary = _canary([each for each in rows if each.row.identity.point_id not in gone], options)
     if canary is not None:
         rows = [canary, *(row for row in rows if row is not canary)]
-    points = _points(rows, canary, options)
+    points = _points(rows, canary, options, gone)
     if all(point.state is PointState.SKIPPED for point in points):
         failure = points[0].failure or {}
         values = failure.get("values")
@@ -187,14 +199,16 @@ def _cost(row: PlanRow) -> tuple[int, int, int]:
     return row.gpus, row.concurrency, (scenario.isl or 0) if scenario is not None else 0
 
 
-def _points(rows: Sequence[_Row], canary: _Row | None, options: SweepOptions) -> list[SweepPoint]:
+def _points(
+    rows: Sequence[_Row], canary: _Row | None, options: SweepOptions, gone: Mapping[str, Failure]
+) -> list[SweepPoint]:
     units: dict[object, int] = {}
     points: list[SweepPoint] = []
     for number, each in enumerate(rows, 1):
         row = each.row
         alone = options.by_point or each is canary
         key: object = number if alone else (each.suite.root, row.arm.key, row.entry.topology)
-        failure = _cannot_run(each)
+        failure = _cannot_run(each) or gone.get(row.identity.point_id)
         points.append(
             SweepPoint(
                 number=number,
@@ -255,11 +269,11 @@ def _inputs(suite: Suite, rows: Sequence[PlanRow]) -> dict[str, dict[str, object
         deployment = suite.recipe(entry).deployment
         if deployment is not None and deployment.benchmark.workload is not None:
             paths.append(suite.file(deployment.benchmark.workload, str(deployment.benchmark.at)))
-    return {
-        str(path): {"sha256": sha256_file(path), "bytes": path.stat().st_size}
-        for path in dict.fromkeys(paths)
-        if path.is_file()
-    }
+    return {str(path): _hashed(path) for path in dict.fromkeys(paths) if path.is_file()}
+
+
+def _hashed(path: Path) -> dict[str, object]:
+    return {"sha256": sha256_file(path), "bytes": path.stat().st_size}
 
 
 class PlanGuard:

@@ -112,6 +112,7 @@ def drop_rows(db: sqlite3.Connection, source_id: int) -> None:
     )
     mine = "(SELECT id FROM import_row WHERE source_id = ?)"
     db.execute(f"DELETE FROM gate_finding WHERE point_id IN {mine}", (source_id,))  # noqa: S608 - fixed text
+    db.execute(f"DELETE FROM prediction WHERE point_id IN {mine}", (source_id,))  # noqa: S608
     db.execute(f"DELETE FROM result_point WHERE id IN {mine}", (source_id,))  # noqa: S608
     db.execute("DELETE FROM import_row WHERE source_id = ?", (source_id,))
     db.execute("DELETE FROM import_sibling WHERE source_id = ?", (source_id,))
@@ -122,6 +123,7 @@ def drop_points(db: sqlite3.Connection, ids: list[int]) -> None:
     some = [(number,) for number in ids]
     db.executemany("INSERT OR IGNORE INTO touched SELECT line_id FROM result_point WHERE id = ?", some)
     db.executemany("DELETE FROM gate_finding WHERE point_id = ?", some)
+    db.executemany("DELETE FROM prediction WHERE point_id = ?", some)
     db.executemany("DELETE FROM result_point WHERE id = ?", some)
 
 
@@ -194,6 +196,8 @@ def put_rows(db: sqlite3.Connection, source_id: int, rows: list[Staged]) -> None
     )
     findings = [(i, *finding) for i, row, _ in points for finding in row.findings]
     db.executemany("INSERT INTO gate_finding VALUES (?, ?, ?, ?)", findings)
+    foretold = [(i, *each) for i, row, _ in points for each in row.foretold]
+    db.executemany(f"INSERT INTO prediction VALUES ({', '.join('?' * 12)})", foretold)  # noqa: S608 - question marks
     db.executemany("INSERT OR IGNORE INTO touched VALUES (?)", [(number,) for number in set(lines.values())])
 
 

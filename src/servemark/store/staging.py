@@ -20,6 +20,7 @@ from servemark.results.gates.base import GateFinding, Severity, Verdict
 from servemark.results.point import Mapped, Point
 from servemark.store.import_types import Judge, RowStatus
 from servemark.store.point_codec import Encoded, Encoder, NotStorable
+from servemark.store.predictions import Foretold, foretold_of
 
 BATCH = 12000
 """Rows that are judged together and held in memory as points, some 3 kB each; a run that two batches share is judged
@@ -46,6 +47,8 @@ class Staged(NamedTuple):
     verdict: Verdict
     findings: tuple[tuple[str, str, str], ...]
     """(gate, severity, values as JSON), only of those that are not ok."""
+    foretold: tuple[Foretold, ...] = ()
+    """What its manifest foretold of it, with what it measured."""
 
 
 class Staging:
@@ -120,7 +123,8 @@ class Staging:
             if isinstance(each, Encoded):
                 findings, verdict = next(judged)
                 words = told(findings) if verdict is not Verdict.VALID else ()
-                found.append(Staged(row.ordinal, "mapped", "", "{}", each, verdict, words))
+                foretold = foretold_of(row.point) if row.point is not None and row.point.expected else ()
+                found.append(Staged(row.ordinal, "mapped", "", "{}", each, verdict, words, foretold))
                 continue
             status: RowStatus = (
                 "invalid" if isinstance(each, NotStorable) or row.status == "mapped" else row.status

@@ -186,7 +186,7 @@ def _identity(row: ResultRow) -> PointIdentity:
         offload=None if tier in {None, "none"} else Offload(str(tier)),
         recipe_fingerprint=_first(said.get("deployment")),
         router=_first(said.get("router")),
-        extra=_extra(said),
+        extra=extra_of(said),
     )
 
 
@@ -221,7 +221,7 @@ def _acceptance(values: Mapping[str, Any], row: ResultRow) -> dict[str, object]:
     return found
 
 
-def _extra(said: Mapping[str, object]) -> dict[str, object]:
+def extra_of(said: Mapping[str, object]) -> dict[str, object]:
     """What else the identity tells configurations apart by. The load has a field of its own, and the address of a server
     is not its configuration."""
     extra = {key: value for key, value in said.items() if key not in _USED}

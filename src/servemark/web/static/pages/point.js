@@ -27,6 +27,7 @@ export async function render(root, ctx) {
     el("dl", { class: "headline" }, view.headline.map((fact) => el("div", {}, el("dt", {}, fact.label), el("dd", {}, fact.value)))),
     section("checks", t("web.point.checks"), checks(view, t)),
     section("figures", t("web.point.figures"), el("p", { class: "note" }, t("web.point.figures.lead")), view.groups.map((group) => figures(group, ctx, path))),
+    view.prediction ? section("foretold", t("web.point.foretold"), foretold(view.prediction, t)) : null,
     section("config", t("web.point.config"), facts([...view.facts.filter(plain), ...view.roles.map((role) => ({ label: role.label, value: role.text }))]),
       view.facts.every(plain) ? null : el("details", { class: "fold" }, el("summary", {}, t("web.point.config.more")), facts(view.facts.filter((fact) => !plain(fact))))),
     section("provenance", t("web.point.provenance"), provenance(view, t)),
@@ -144,6 +145,23 @@ function provenance(view, t) {
     el("p", { class: view.differing ? "differ" : "note" }, view.provenance_text),
     short && view.provenance.length ? grid(view.provenance) : null,
     short ? null : [declared.length ? grid(declared) : null, seen.length ? el("details", { class: "fold" }, el("summary", {}, t("web.point.observed.only", { count: seen.length })), grid(seen)) : null],
+  ];
+}
+
+// What was foretold before the run beside what it measured, then how past predictions held.
+function foretold(part, t) {
+  const number = (label) => ({ label, number: true });
+  const within = (inside) => inside === null ? el("td", {}, "—") : el("td", { class: inside ? "agree" : "differ" }, t(inside ? "web.point.foretold.yes" : "web.point.foretold.no"));
+  const record = (caption, first, rows) => rows.length ? [el("h3", {}, caption), simple(caption, [{ label: first }, ...["figures", "points", "within", "promised", "error"].map((name) => number(t("web.point.foretold.record." + name))), { label: t("web.point.foretold.record.verdict") }],
+    rows.map((row) => el("tr", {}, el("th", { scope: "row", class: "first" }, row.label), [row.figures, row.points, row.coverage, row.promised, row.median_error].map((text) => el("td", { class: "number" }, String(text))), el("td", { class: row.judged === "narrow" ? "differ" : row.judged === "held" ? "agree" : "" }, row.judged_text))))] : null;
+  return [
+    el("p", { class: "note" }, t("web.point.foretold.made", { when: part.made_utc }) + " " + part.words),
+    simple(t("web.point.foretold"), [{ label: t("web.point.metric") }, ...["predicted", "interval", "measured", "off"].map((name) => number(t("web.point.foretold." + name))), { label: t("web.point.foretold.within") }, { label: t("web.point.foretold.class") }],
+      part.rows.map((row) => el("tr", {}, el("th", { scope: "row", class: "first" }, row.label, row.reason ? el("small", { class: "faint" }, " " + row.reason) : null),
+        [row.predicted, row.interval, row.measured, row.error].map((text) => el("td", { class: "number" }, text)), within(row.inside), el("td", {}, row.class_text, el("small", { class: "faint" }, " n=" + row.residuals))))),
+    record(t("web.point.foretold.by_class"), t("web.point.foretold.class"), part.record),
+    part.months.length > 1 ? record(t("web.point.foretold.by_month"), t("web.point.foretold.month"), part.months) : null,
+    el("p", { class: "note" }, part.record_words),
   ];
 }
 

@@ -1,0 +1,178 @@
+"""An agentic arm simulated: its own workload in a closed loop over the cache that its recipe makes, and the same with
+something changed (`segment=64GiB`).
+
+Cache sizes are those of `servemark fit`. Step times are the arm's own fit where it was measured; where it was not they are
+assumed, which is said, and then only what hangs on sizes and on the workload is told: hits by tier, never a throughput.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from servemark.analysis.measured import Measured
+from servemark.base.errors import input_error
+from servemark.catalog.byte_sizes import binary_size
+from servemark.predict.assumed_times import fixed_times
+from servemark.predict.cache import build
+from servemark.predict.cache_config import CacheConfig
+from servemark.predict.cache_sizes import SizedCache, sized_cache
+from servemark.predict.closed_loop import simulate
+from servemark.predict.planned import PlannedPoint
+from servemark.predict.sim_result import SimulatedRun
+from servemark.predict.sim_rules import Deployment, ReplayRules
+from servemark.predict.types import StepTimes
+from servemark.traces.types import CacheBust, Workload
+
+ASSUMED_TTFT_S, ASSUMED_TOKEN_S = 1.0, 0.02
+"""Of an engine that nobody has measured: they set how requests overlap, and no figure of speed is told then."""
+MAX_CHANGES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`key=value` as it was asked."""
+
+    key: str
+    text: str
+    apply: Callable[[SizedCache], CacheConfig]
+
+
+@dataclass(frozen=True, slots=True)
+class AgenticRun:
+    """One simulated concurrency. `fitted`: step times are the arm's own; else they are assumed and `reason` (a message key)
+    says why. `changed` is the same with the changes; None where none was asked for."""
+
+    concurrency: int
+    sized: SizedCache
+    fitted: bool
+    reason: str | None
+    run: SimulatedRun
+    changes: tuple[str, ...]
+    changed: SimulatedRun | None
+
+
+def parse_changes(words: Sequence[str]) -> tuple[Change, ...]:
+    """`segment=64GiB` (each rank's part of the shared store), `gpu-tokens=N` and `dram-tokens=N` (of one worker),
+    `workers=N`. Raises ServemarkError (exit 2) for anything else."""
+    if len(words) > MAX_CHANGES:
+        raise input_error("predict.use.many_changes", count=len(words), limit=MAX_CHANGES)
+    return tuple(_change(word) for word in words)
+
+
+def _change(word: str) -> Change:
+    key, equals, value = word.partition("=")
+    if key == "segment":
+        size = binary_size(value)
+        if equals and size is not None and size >= 0:
+            return Change(key, word, lambda sized: _with_segment(sized, size))
+    apply = _COUNTS.get(key)
+    if apply is not None and value.isascii() and value.isdigit() and len(value) < 13:
+        count = int(value)
+        if count or key != "workers":
+            return Change(key, word, lambda sized: apply(sized.config, count))
+    raise input_error("predict.use.bad_change", word=word[:60], known=", ".join(("segment", *_COUNTS)))
+
+
+_COUNTS: Mapping[str, Callable[[CacheConfig, int], CacheConfig]] = {
+    "gpu-tokens": lambda config, count: replace(config, gpu_tokens=count),
+    "dram-tokens": lambda config, count: replace(config, dram_tokens=count),
+    "workers": lambda config, count: replace(config, workers=count),
+}
+
+
+def _with_segment(sized: SizedCache, size: int) -> CacheConfig:
+    """The store with every rank's part of this size."""
+    if sized.segment_bytes is None or not sized.config.token_bytes:
+        raise input_error("predict.use.no_segment", role=sized.role)
+    return replace(sized.config, store_tokens=int(size * sized.store_ranks / sized.config.token_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class TimesAtHits:
+    """Step times that were fitted to whole prompts while a cache held `hit_share` (0..1) of their tokens: what was computed
+    was the rest, so each computed token took 1 / (1 - hit_share) of the fitted time."""
+
+    of: StepTimes
+    hit_share: float
+
+    def prefill_s(self, new_tokens: int, cached_tokens: int, decoding: int) -> float:
+        """See StepTimes. A fit counts at least one stream, its own."""
+        return self.of.prefill_s(round(new_tokens / (1 - self.hit_share)), 0, max(decoding, 1))
+
+    def step_s(self, decoding: int, context_tokens: float, prefill_tokens: float) -> float:
+        """See StepTimes."""
+        return self.of.step_s(decoding, context_tokens, prefill_tokens / (1 - self.hit_share))
+
+    def tokens_per_step(self) -> float:
+        """See StepTimes."""
+        return self.of.tokens_per_step()
+
+
+def times_at_hits(times: StepTimes | str, points: Sequence[Measured]) -> StepTimes | str:
+    """Fitted times of an arm whose points were measured with these cache hits; the message key of a reason where nobody
+    says how much was cached, since then nobody knows what a computed token costs."""
+    if isinstance(times, str):
+        return times
+    shares = [
+        share
+        for point in points
+        if (share := point.value("cache_hit_engine") or point.value("cache_hit_usage")) is not None
+    ]
+    if not shares:
+        return "predict.use.sim.no_hits"
+    return TimesAtHits(times, min(0.99, max(0.0, statistics.median(shares))))
+
+
+def simulate_arm(  # noqa: PLR0917 - what is simulated, where, how
+    target: str,
+    workload: Workload,
+    planned: PlannedPoint,
+    cache_bust: CacheBust,
+    times: StepTimes | str,
+    slots: int | None = None,
+    changes: Sequence[Change] = (),
+) -> AgenticRun:
+    """Simulate one point of an arm. `times` is the fitted step times, or the message key of why there are none; `slots` of
+    a llama.cpp server, which share its context.
+
+    Raises ServemarkError (exit 2) where the cache's sizes cannot be worked out, or a change does not apply.
+    """
+    sized = _with_slots(sized_cache(target), slots)
+    config = sized.config
+    for change in changes:
+        config = change.apply(replace(sized, config=config))
+    speed = fixed_times(ASSUMED_TTFT_S, ASSUMED_TOKEN_S) if isinstance(times, str) else times
+    rules = ReplayRules(planned.concurrency, cache_bust=cache_bust)
+
+    def run(of: CacheConfig) -> SimulatedRun:
+        engines = _engines(planned, of, same=of.workers == sized.config.workers)
+        return simulate(workload, build(of), speed, rules, engines, block_tokens=of.block_tokens)
+
+    return AgenticRun(
+        planned.concurrency,
+        sized,
+        not isinstance(times, str),
+        times if isinstance(times, str) else None,
+        run(sized.config),
+        tuple(change.text for change in changes),
+        run(config) if changes else None,
+    )
+
+
+def _with_slots(sized: SizedCache, slots: int | None) -> SizedCache:
+    if slots is None or sized.config.policy != "llamacpp":
+        return sized
+    return replace(sized, config=replace(sized.config, slots=slots))
+
+
+def _engines(planned: PlannedPoint, config: CacheConfig, *, same: bool) -> Deployment:
+    """Workers by role, those of the cache first. Of another number of workers nobody has said how many GPUs they take."""
+    decode = next((role.workers or 1 for role in planned.identity.topology if role.role == "decode"), 0)
+    return Deployment(
+        workers=config.workers,
+        decode_workers=decode,
+        gpus=(planned.gpus or None) if same else None,
+        kv_tokens=config.gpu_tokens,
+    )

@@ -1,0 +1,270 @@
+"""From planned points to predictions: what was measured nearest, the speed model's figures, and how long a point will run.
+
+A forecaster holds the usable points of a store (complete, not quarantined, no accuracy runs) and the model fitted to them.
+What it answers with: the nearest measured configuration and every difference to it; figures with class and interval; or the
+message key of why nothing can be said.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from servemark.analysis.measured import Measured, of_stored
+from servemark.base.canonical import content_hash
+from servemark.base.home import Home
+from servemark.predict.fit_points import WHOLE, dataset_lengths, fit_point, fit_points, lengths_of, told
+from servemark.predict.matching import Match, is_version, known_configurations, matches, model_name
+from servemark.predict.planned import PlannedPoint
+from servemark.predict.score_pool import ScorePool, pool_path, read_pool, usable_count, write_pool
+from servemark.predict.speed import SpeedModel
+from servemark.predict.speed_points import choose
+from servemark.predict.speed_types import (
+    E2EL,
+    OUTPUT_PER_GPU,
+    TPOT,
+    ConfigFacts,
+    Predictions,
+    Why,
+    facts_of,
+    facts_of_point,
+)
+from servemark.predict.types import Predicted, StepTimes
+from servemark.store.database import Store
+from servemark.store.points import PointFilter, load_points
+
+QUICK = 300
+"""Points of a store whose residuals are made while somebody waits for something else."""
+WHY_METRICS = (OUTPUT_PER_GPU, TPOT)
+"""Figures whose working is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """How long a point replays, in seconds: stated by the suite (`low` = `high`), or out of a predicted end-to-end time."""
+
+    value: float
+    low: float
+    high: float
+    predicted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What can be said of one planned point. `nearest` is None where nothing of its model was measured; `measured` are
+    measurements of this very configuration and load, the newest last; `cannot` is the message key of why there are no
+    figures."""
+
+    planned: PlannedPoint
+    nearest: Match | None
+    predictions: Predictions | None
+    measured: tuple[Measured, ...]
+    cannot: str | None = None
+
+    def figure(self, address: str) -> Predicted | None:
+        """One metric's prediction; None where there is none."""
+        return None if self.predictions is None else self.predictions.figures.get(address)
+
+    @property
+    def other_version(self) -> bool:
+        """Whether its figures rest on another image, version or recipe than it will run with: what that changes is in no
+        interval."""
+        near = self.nearest
+        return near is not None and any(is_version(each.part) for each in near.differs)
+
+    def duration(self) -> Hours | None:
+        """Seconds of its replay, warm-up included; None where it can only be assumed."""
+        stated = self.planned.stated_duration_s
+        if stated is not None:
+            return Hours(stated, stated, stated, predicted=False)
+        found = self.figure(E2EL)
+        requests = self._requests_each()
+        if (
+            found is None
+            or found.value is None
+            or found.low is None
+            or found.high is None
+            or requests is None
+        ):
+            return None
+        return Hours(found.value * requests, found.low * requests, found.high * requests, predicted=True)
+
+    def _requests_each(self) -> float | None:
+        """Requests that each of the concurrent sessions sends one after another."""
+        scenario = self.planned.identity.scenario
+        if scenario.isl is not None and scenario.osl is not None:
+            return float(sum(self.planned.rounds))
+        counts = [p.requests_ok for p in (self.nearest.points if self.nearest else ()) if p.requests_ok]
+        if self.nearest is None or self.nearest.level not in ("exact", "version") or not counts:
+            return None
+        return statistics.median(counts) / max(1, self.planned.concurrency)
+
+
+class Forecaster:
+    """See the module. Fitting is put off until the first point asks for it."""
+
+    def __init__(self, points: Sequence[Measured], pool: ScorePool | None = None) -> None:
+        """`pool` are residuals of a whole store; without them those of the points themselves are made."""
+        self._points = points
+        self._pool = pool
+        self._configs = known_configurations(points)
+        self._models: dict[str, SpeedModel] = {}
+        self._lengths = dataset_lengths(points)
+        self._near: dict[tuple[str, object], tuple[Match, ...]] = {}
+
+    @classmethod
+    def of_store(cls, store: Store, models: Iterable[str], home: Home, *, wait: bool = True) -> Forecaster:
+        """Over the store's usable points of these models, with intervals from the residuals of all models. Those are read
+        from the home's cache, or made and kept there where they are missing or out of date; without `wait` only in a store
+        of at most `QUICK` points, else whatever is kept is taken."""
+        points = usable_points(store, models)
+        if not points:
+            return cls(points)
+        count, pool = usable_count(store), read_pool(pool_path(home))
+        if (pool is None or not pool.fresh(count)) and (wait or count <= QUICK):
+            pool = write_pool(home, SpeedModel.fit(fit_points(usable_points(store))), count)
+        return cls(points, pool)
+
+    @property
+    def points(self) -> Sequence[Measured]:
+        """What it rests on."""
+        return self._points
+
+    @property
+    def fit_id(self) -> str:
+        """Names what figures rest on: the calibration file that gives the intervals, and the points."""
+        points = content_hash(sorted(point.ref for point in self._points), 16)
+        return points if self._pool is None else f"{self._pool.fit}/{points}"
+
+    def model(self, nearest: Match | None) -> SpeedModel:
+        """The speed model for a planned point, made when first asked for: of the points on the same hardware where
+        its configuration was measured, which is a tenth of the work and whose curves bend alike; else of all points."""
+        own = "" if nearest is None or nearest.level == "kin" else nearest.identity.hardware
+        if own not in self._models:
+            some = [point for point in self._points if own in ("", point.identity.hardware)]
+            self._models[own] = SpeedModel(
+                choose(fit_points(some)), None, None if self._pool is None else self._pool.scores
+            )
+        return self._models[own]
+
+    def matches(self, planned: PlannedPoint) -> tuple[Match, ...]:
+        """Measured configurations, the nearest first; looked up once for a line."""
+        key = (planned.line, planned.identity.scenario)
+        if key not in self._near:
+            self._near[key] = tuple(matches(planned.identity, self._configs))
+        return self._near[key]
+
+    def forecast(self, planned: PlannedPoint, *, bands: bool = True) -> Forecast:
+        """What can be said of a planned point. Without `bands` nothing is asked of the model for a configuration of which
+        nothing was measured, which is most of a large plan."""
+        near = self.matches(planned)
+        if not self._points:  # nothing of the model: nothing to fit
+            return Forecast(planned, None, None, (), "predict.use.nothing")
+        nearest = near[0] if near else None
+        here = tuple(
+            sorted(
+                (
+                    point
+                    for match in near
+                    if match.level in ("exact", "version")
+                    for point in match.points
+                    if point.concurrency == planned.concurrency
+                ),
+                key=lambda point: point.at_utc,
+            )
+        )
+        if not bands and (nearest is None or nearest.level == "kin"):
+            return Forecast(planned, nearest, None, here, "predict.use.nothing")
+        lengths = lengths_of(planned.identity.scenario, self._lengths)
+        if lengths is None:
+            return Forecast(planned, nearest, None, here, "predict.use.no_lengths")
+        made = self.model(nearest).predict(_facts(planned, nearest), planned.concurrency, *lengths)
+        found = replace(made, figures=told(made.figures, planned.gpus))
+        return Forecast(planned, nearest, found, here, None if found.figures else "predict.use.nothing")
+
+    def step_times(self, forecast: Forecast) -> StepTimes | str:
+        """Step times of the point's configuration, or the message key of why there are none."""
+        if forecast.nearest is None or forecast.nearest.level == "kin":
+            return "predict.use.nothing"
+        return self.model(forecast.nearest).step_times(_facts(forecast.planned, forecast.nearest))
+
+    def why(self, forecast: Forecast, metrics: Sequence[str] = WHY_METRICS) -> list[Why]:
+        """What the figures of a forecast rest on, for each of these metrics that it has."""
+        found = forecast.predictions
+        if found is None:
+            return []
+        from servemark.predict.speed_why import why  # noqa: PLC0415 - asked for rarely
+
+        config = _facts(forecast.planned, forecast.nearest)
+        return [
+            why(self.model(forecast.nearest), config, found.concurrency, found.isl, found.osl, metric=metric)
+            for metric in metrics
+            if metric in found.figures or WHOLE.get(metric) in found.figures
+        ]
+
+
+def _facts(planned: PlannedPoint, nearest: Match | None) -> ConfigFacts:
+    """The configuration as the fit knows it: that of the nearest measured one where it is the same but for version or
+    lengths, else the planned one's own."""
+    if nearest is None or nearest.level == "kin":
+        return facts_of(planned.identity, planned.gpus or 1)
+    return facts_of_point(fit_point(newest(nearest.points), {}))
+
+
+def newest(points: Sequence[Measured]) -> Measured:
+    """The point that began last."""
+    return max(points, key=lambda point: (point.at_utc, point.ref))
+
+
+def usable_points(store: Store, models: Iterable[str] | None = None) -> list[Measured]:
+    """Current, complete, unquarantined points of these models under any of their names (of all models without any), accuracy
+    runs left out."""
+    if models is None:
+        return _loaded(store, PointFilter(quarantined=False))
+    wanted = {model_name(model) for model in models}
+    named = [str(name) for (name,) in store.query("SELECT DISTINCT model FROM result_config")]
+    names = tuple(name for name in named if model_name(name) in wanted)
+    if not names:
+        return []
+    return _loaded(store, PointFilter(model=names, quarantined=False))
+
+
+def _loaded(store: Store, wanted: PointFilter) -> list[Measured]:
+    found = (of_stored(one) for one in load_points(store, wanted))
+    return [point for point in found if point.status == "complete" and point.identity.scenario.type != "eval"]
+
+
+def metrics_of(forecasts: Iterable[Forecast]) -> tuple[str, ...]:
+    """Addresses that any of the forecasts has, in the model's order."""
+    found: dict[str, None] = {}
+    for each in forecasts:
+        if each.predictions is not None:
+            found.update(dict.fromkeys(each.predictions.figures))
+    return tuple(found)
+
+
+def plain(forecast: Forecast, fit: str, made_utc: str) -> Mapping[str, object]:
+    """A forecast as a manifest keeps it (`store.predictions`), with what it rests on."""
+    figures = () if forecast.predictions is None else tuple(forecast.predictions.figures.values())
+    return {
+        "schema": 1,
+        "made_utc": made_utc,
+        "fit": fit,
+        "nearest": None
+        if forecast.nearest is None
+        else {"config_key": forecast.nearest.config_key, "level": forecast.nearest.level},
+        "figures": [
+            {
+                "metric": each.metric,
+                "class": each.klass,
+                "value": each.value,
+                "low": each.low,
+                "high": each.high,
+                "level": each.level,
+                "residuals": each.residuals,
+                "reason": each.reason,
+            }
+            for each in figures
+        ],
+    }

@@ -1,0 +1,97 @@
+"""Held-out residuals of a whole store, kept beside it: what intervals rest on, made once and not for every question.
+
+Fitting all points of a large store and holding each out takes seconds; asking about one arm must not. So the residuals by
+class are written to `<home>/cache/`, with the number of points that they are of, and a question fits its own model's points
+alone. The file may be deleted at any time. It is made anew when the points have grown or shrunk by a tenth.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from servemark.base.errors import ServemarkError
+from servemark.base.files import write_atomic
+from servemark.base.home import Home
+from servemark.predict.calibration import folder, write_calibration
+from servemark.predict.speed import MODEL_VERSION, SpeedModel
+from servemark.predict.speed_points import QUANTITIES, Quantity
+from servemark.predict.speed_scores import Held, ScoreClass
+from servemark.results.serialize import read_bounded
+from servemark.store.database import Store
+
+SCHEMA = 1
+GROWTH = 0.1
+"""Relative change of the number of points from which residuals are made anew."""
+Scores = Mapping[tuple[Quantity, ScoreClass], tuple[Held, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ScorePool:
+    """Residuals by quantity and class, and how many points of the store they were made of."""
+
+    points: int
+    scores: Scores
+    fit: str = ""
+    """Name of the calibration file that holds the whole fit: its points, coefficients, residuals and influence."""
+
+    def fresh(self, points: int) -> bool:
+        """Whether they still speak for a store of so many points."""
+        return abs(points - self.points) <= GROWTH * self.points
+
+
+def pool_path(home: Home) -> Path:
+    """Where a home keeps them."""
+    return home.cache / "predict-residuals.json"
+
+
+def usable_count(store: Store) -> int:
+    """Current, complete, unquarantined points of a store, accuracy runs included."""
+    ask = "SELECT count(*) FROM result_point WHERE current = 1 AND status = 'complete' AND verdict <> 'quarantined'"
+    return int(store.query(ask)[0][0])
+
+
+def read_pool(path: Path) -> ScorePool | None:
+    """What is kept; None where nothing is, or it is of another version of the model, or damaged."""
+    try:
+        body = json.loads(read_bounded(path))
+        if body["schema"] != SCHEMA or body["model"] != MODEL_VERSION:
+            return None
+        classes = get_args(ScoreClass)
+        scores: dict[tuple[Quantity, ScoreClass], tuple[Held, ...]] = {}
+        for name, held in body["scores"].items():
+            quantity, _, klass = name.partition("/")
+            if quantity in QUANTITIES and klass in classes:
+                pairs = tuple((float(one), float(two)) for one, two in held)
+                scores[quantity, klass] = tuple(p for p in pairs if math.isfinite(p[0]) and p[1] > 0)
+        return ScorePool(int(body["points"]), scores, str(body["fit"])[:64])
+    except (OSError, ServemarkError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def write_pool(home: Home, model: SpeedModel, points: int) -> ScorePool:
+    """Keep a model's residuals, and the whole fit as a calibration file beside the runs, which predictions name; a disk that
+    refuses is no reason not to predict."""
+    path = pool_path(home)
+    try:
+        fit = write_calibration(model, folder(home)).stem
+    except (OSError, ServemarkError, ValueError):
+        fit = ""
+    made = ScorePool(points, dict(model.scores), fit)
+    body = {
+        "schema": SCHEMA,
+        "model": MODEL_VERSION,
+        "points": points,
+        "fit": fit,
+        "scores": {f"{quantity}/{klass}": list(held) for (quantity, klass), held in made.scores.items()},
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps(body, allow_nan=False).encode("utf-8"))
+    except (OSError, ServemarkError, ValueError):
+        path.unlink(missing_ok=True)
+    return made

@@ -1,0 +1,73 @@
+"""The physical form of one deployment, fitted to its own points: what a simulation of its steps is driven by.
+
+With a handful of points several forms fit equally well; then each coefficient is drawn to what the form over all points has,
+scaled to this deployment, by a small weight (`fit.PRIOR_WEIGHT`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servemark.predict.fit import PhysicalFit, relative_nnls, tpot_terms, ttft_terms
+from servemark.predict.speed_points import FitPoint
+from servemark.predict.speed_types import ConfigFacts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+def decoding_batch(point: FitPoint) -> float:
+    """Streams that decode at once, on average: of C requests in flight those that are past their first token (Little's law
+    on a request's two phases). A request that queues for its first token decodes nothing."""
+    ttft, tpot = point.values.get("ttft"), point.values["tpot"]
+    if ttft is None:
+        return float(point.concurrency)
+    decode_s = tpot * point.osl
+    return max(point.concurrency * decode_s / (decode_s + ttft), 1.0)
+
+
+def physical_fit(
+    points: Sequence[FitPoint], config: ConfigFacts, prior: Mapping[str, tuple[float, ...]]
+) -> PhysicalFit:
+    """Fits `points` (at least one, all with TPOT). `prior` has coefficients by `tpot` and `ttft` of the form over all
+    points, in any scale. The acceptance length is the configuration's where it is known and otherwise 1: steps are then
+    those of one accepted token."""
+    batch = np.asarray([decoding_batch(point) for point in points])
+    isl = np.asarray([float(point.isl) for point in points])
+    osl = np.asarray([float(point.osl) for point in points])
+    tpot = np.asarray([point.values["tpot"] for point in points])
+    terms = tpot_terms(batch, isl, osl, config.experts, config.top_k)
+    found, weights = relative_nnls(terms, tpot, _scaled(prior.get("tpot"), terms, tpot))
+    timed = [place for place, point in enumerate(points) if "ttft" in point.values]
+    first: tuple[float, ...] | None = None
+    if timed:
+        at = np.asarray(timed, dtype=np.intp)
+        ttft = np.asarray([points[place].values["ttft"] for place in timed])
+        waits = ttft_terms(batch[at], isl[at])
+        fitted, _ = relative_nnls(waits, ttft, _scaled(prior.get("ttft"), waits, ttft))
+        first = tuple(map(float, fitted))
+    errors = np.abs(terms @ found / tpot - 1.0)
+    return PhysicalFit(
+        tpot=tuple(map(float, found)),
+        ttft=first,
+        experts=config.experts,
+        top_k=config.top_k,
+        acceptance=config.acceptance or 1.0,
+        points=len(points),
+        median_error=float(np.median(errors[weights > 0])),
+    )
+
+
+def _scaled(prior: tuple[float, ...] | None, terms: Floats, values: Floats) -> Floats | None:
+    """The prior at this deployment's level: its median ratio to the points."""
+    if prior is None:
+        return None
+    form = terms @ np.asarray(prior)
+    if not np.all(form > 0):
+        return None
+    return np.asarray(prior) * float(np.exp(np.median(np.log(values / form))))

@@ -1,0 +1,234 @@
+"""How far off the speed model is on points that it is not shown, by class: what its intervals rest on.
+
+Held out together is whatever would give the answer away: for an interpolated figure the bends of every curve of the same
+deployment and shape; beyond the measured concurrencies everything at or above the held-out one; for another build that
+build's curve; for another shape all of that shape, or all but its lowest load; for one anchor all points of the
+deployment but one; for none all of the deployment, or all of its hardware and engine.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from servemark.predict.speed_bend import BendModel, Knot, between, beyond, knots_of, shape_of, slope
+from servemark.predict.speed_level import LevelModel, place_of
+from servemark.predict.speed_points import FitPoint, Quantity
+from servemark.predict.speed_types import ConfigFacts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Whole = NDArray[np.intp]
+
+ScoreClass = Literal[
+    "interpolated",
+    "extrapolated_concurrency",
+    "other_build",
+    "other_shape",
+    "other_shape_anchored",
+    "one_anchor",
+    "none_deployment",
+    "none_hardware",
+]
+SCORE_CLASSES: tuple[ScoreClass, ...] = get_args(ScoreClass)
+FLOOR = 0.01
+"""Relative spread that is left where the bend does not matter."""
+Held = tuple[float, float]
+"""(ln(measured / predicted), stated spread)."""
+
+
+def spread_between(reach: float, bend_spread: float) -> float:
+    """Relative spread of an interpolated figure: `reach` is d ln y / d k."""
+    return math.hypot(FLOOR, reach * bend_spread)
+
+
+def interpolated(
+    curves: Sequence[Sequence[FitPoint]], quantity: Quantity, bends: BendModel | None
+) -> list[Held]:
+    """Of middles between neighbouring knots; without bends on a straight line in logarithms, spread 1."""
+    held = []
+    for curve in curves:
+        facts, shape = curve[0].facts, shape_of(curve[0].isl, curve[0].osl)
+        knots = knots_of(curve, quantity)
+        for low, middle, high in zip(knots, knots[1:], knots[2:], strict=False):
+            at = middle.concurrency
+            if bends is None:
+                value, spread = straight(low, high, at), 1.0
+            else:
+                bend, doubt = bends.guess_without(facts, shape, at)
+                value = between(low, at, high, bend, quantity)
+                spread = spread_between(slope(low, at, high, bend, quantity), doubt)
+            held.append((math.log(middle.value / value), spread))
+    return held
+
+
+def other_build(
+    curves: Sequence[Sequence[FitPoint]], quantity: Quantity, bends: BendModel | None
+) -> list[Held]:
+    """Of one build's knots from the curve of the build before it; spread 1."""
+    builds: dict[tuple[str, str], list[Sequence[FitPoint]]] = defaultdict(list)
+    for curve in curves:
+        builds[curve[0].facts.key, shape_of(curve[0].isl, curve[0].osl)].append(curve)
+    held = []
+    for (_, shape), some in builds.items():
+        for newer, older in pairwise(some):
+            knots = knots_of(older, quantity)
+            for knot in knots_of(newer, quantity):
+                below = [each for each in knots if each.concurrency <= knot.concurrency]
+                above = [each for each in knots if each.concurrency >= knot.concurrency]
+                if below and above:
+                    value = held_by(
+                        below[-1], above[0], knot.concurrency, quantity, bends, newer[0].facts, shape
+                    )
+                    held.append((math.log(knot.value / value), 1.0))
+    return held
+
+
+def held_by(  # noqa: PLR0917
+    low: Knot,
+    high: Knot,
+    at: float,
+    quantity: Quantity,
+    bends: BendModel | None,
+    facts: ConfigFacts,
+    shape: str,
+) -> float:
+    """The value of a curve between two knots, or at one."""
+    if low.concurrency == high.concurrency:
+        return low.value
+    if bends is None:
+        return straight(low, high, at)
+    return between(low, at, high, bends.guess(facts, shape, at)[0], quantity)
+
+
+def straight(low: Knot, high: Knot, at: float) -> float:
+    """Straight in ln C and ln y."""
+    share = math.log(at / low.concurrency) / math.log(high.concurrency / low.concurrency)
+    return float(math.exp((1 - share) * math.log(low.value) + share * math.log(high.value)))
+
+
+def extrapolated(
+    curves: Sequence[Sequence[FitPoint]], quantity: Quantity, bends: BendModel | None, level: LevelModel
+) -> list[Held]:
+    """Of the highest load of every curve of three or more."""
+    places: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+    for place, point in enumerate(level.points):
+        places[point.facts.key, point.isl, point.osl].append(place)
+    held = []
+    for curve in curves:
+        knots = knots_of(curve, quantity)
+        if len(knots) < 3:
+            continue
+        top, point = knots[-1], knots[-1].points[0]
+        alike = places[point.facts.key, point.isl, point.osl]
+        block = [place for place in alike if level.points[place].concurrency >= top.concurrency]
+        value, _ = level.guess(place_of(point), np.asarray(block, dtype=np.intp))
+        if bends is not None:
+            shape = shape_of(point.isl, point.osl)
+            bend, _ = bends.guess_without(point.facts, shape, middle_load(knots[-2], top.concurrency))
+            value = both(value, beyond(knots[-3], knots[-2], top.concurrency, bend, quantity))
+        held.append((math.log(top.value / value), spread_beyond(knots[-2], top.concurrency)))
+    return held
+
+
+def both(level: float, curve: float) -> float:
+    """Two guesses of unlike faults (the level falls back to what is usual, the curve magnifies its knots' noise): their
+    geometric mean."""
+    return math.sqrt(level * curve)
+
+
+def middle_load(edge: Knot, at: float) -> float:
+    """Where the bend beyond a curve's edge is asked for."""
+    return math.sqrt(edge.concurrency * at)
+
+
+def spread_beyond(edge: Knot, at: float) -> float:
+    """How far, in ln of concurrency, a load lies beyond a curve's edge: errors grow with it."""
+    return max(abs(math.log(at / edge.concurrency)), math.log(1.5))
+
+
+def level_residuals(model: LevelModel, name: ScoreClass) -> list[Held]:
+    """Of a class that rests on the level model alone."""
+    points = model.points
+    if name == "other_shape":
+        blocks = _shapes(points)
+    elif name == "other_shape_anchored":
+        blocks = _anchored_shapes(points)
+    elif name == "one_anchor":
+        blocks = _anchors(points)
+    elif name == "none_deployment":
+        blocks = _groups([p.facts.key for p in points])
+    else:
+        blocks = _groups([f"{p.facts.hardware}/{p.facts.engine}" for p in points])
+    return _left_out(model, blocks)
+
+
+def _left_out(model: LevelModel, blocks: Iterator[tuple[Whole, Whole]]) -> list[Held]:
+    """Residuals of `scored` places within blocks that are held out as a whole."""
+    held = []
+    for block, scored in blocks:
+        residuals, spreads = model.kriging.left_out(block)
+        wanted = np.isin(block, scored)
+        held += [(float(r), float(s)) for r, s in zip(residuals[wanted], spreads[wanted], strict=True)]
+    return held
+
+
+def _groups(names: Sequence[str]) -> Iterator[tuple[Whole, Whole]]:
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, name in enumerate(names):
+        places[name].append(place)
+    if len(places) < 2:
+        return
+    for some in places.values():
+        block = np.asarray(some, dtype=np.intp)
+        yield block, block
+
+
+def _by_deployment(points: Sequence[FitPoint]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for place, point in enumerate(points):
+        found[point.facts.key].append(place)
+    return found
+
+
+def _shape(point: FitPoint) -> tuple[int, int]:
+    return point.isl, point.osl
+
+
+def _shapes(points: Sequence[FitPoint]) -> Iterator[tuple[Whole, Whole]]:
+    """All of one shape, where the deployment has two or more points of others."""
+    for places in _by_deployment(points).values():
+        for shape in sorted({_shape(points[place]) for place in places}):
+            some = [place for place in places if _shape(points[place]) == shape]
+            if len(places) - len(some) >= 2:
+                block = np.asarray(some, dtype=np.intp)
+                yield block, block
+
+
+def _anchored_shapes(points: Sequence[FitPoint]) -> Iterator[tuple[Whole, Whole]]:
+    """All of one shape but its lowest load, where the deployment has points of others."""
+    for places in _by_deployment(points).values():
+        for shape in sorted({_shape(points[place]) for place in places}):
+            some = [place for place in places if _shape(points[place]) == shape]
+            lowest = min(points[place].concurrency for place in some)
+            rest = [place for place in some if points[place].concurrency > lowest]
+            if rest and len(some) < len(places):
+                block = np.asarray(rest, dtype=np.intp)
+                yield block, block
+
+
+def _anchors(points: Sequence[FitPoint]) -> Iterator[tuple[Whole, Whole]]:
+    """All but one of a deployment; which one is left is drawn from its key, so that a fit repeats."""
+    for key, places in _by_deployment(points).items():
+        if len(places) < 2:
+            continue
+        anchor = places[zlib.crc32(key.encode()) % len(places)]
+        block = np.asarray([place for place in places if place != anchor], dtype=np.intp)
+        yield block, block

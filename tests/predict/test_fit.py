@@ -1,0 +1,102 @@
+"""Least squares, intervals and the identity, against values worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from servemark.predict.conformal import binomial_band, conformal_quantile, interval
+from servemark.predict.fit import PhysicalFit, coverage, nnls, relative_nnls, tpot_terms
+
+
+def test_nnls_keeps_a_negative_term_out() -> None:
+    """Columns (1,1,1) and (1,2,3), b = (3,2,1): free least squares gives (4, -1); with x >= 0 the mean, 2, remains."""
+    a = np.asarray([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
+    assert nnls(a, np.asarray([3.0, 2.0, 1.0])) == pytest.approx([2.0, 0.0])
+
+
+def test_nnls_gives_the_exact_solution_where_it_is_positive() -> None:
+    """y = 2 + 3x at x = 1, 2, 4."""
+    a = np.asarray([[1.0, 1.0], [1.0, 2.0], [1.0, 4.0]])
+    assert nnls(a, np.asarray([5.0, 8.0, 14.0])) == pytest.approx([2.0, 3.0])
+
+
+def test_nnls_meets_its_optimality_conditions() -> None:
+    """x >= 0, gradient <= 0, and 0 where x > 0 (Karush, Kuhn, Tucker), on matrices of unlike sizes."""
+    rng = np.random.default_rng(7)
+    for rows, terms in ((3, 5), (8, 4), (40, 6)):
+        a, b = rng.normal(size=(rows, terms)) * rng.uniform(1e-6, 1e3, terms), rng.normal(size=rows)
+        x = nnls(a, b)
+        gradient = a.T @ (b - a @ x) / np.sqrt((a * a).sum(axis=0))
+        assert (x >= 0).all()
+        assert gradient.max() < 1e-6
+        assert np.abs(gradient[x > 0]).max(initial=0.0) < 1e-6
+
+
+def test_nnls_of_nothing_and_of_zero_columns() -> None:
+    """No information is 0, not an error."""
+    assert nnls(np.zeros((2, 3)), np.ones(2)) == pytest.approx([0.0, 0.0, 0.0])
+    assert nnls(np.zeros((0, 2)), np.zeros(0)) == pytest.approx([0.0, 0.0])
+
+
+def test_one_wrong_row_does_not_move_a_robust_fit() -> None:
+    """y = 10 + x, one of eight rows 42 times too high: plain relative least squares would be far off, this is not."""
+    x = np.arange(1.0, 9.0)
+    y = 10 + x
+    y[3] *= 42
+    found, weights = relative_nnls(np.stack([np.ones(8), x], axis=1), y)
+    assert found == pytest.approx([10.0, 1.0], rel=0.02)
+    assert weights[3] < 0.05
+    assert weights[[0, 1, 2, 4, 5, 6, 7]].min() > 0.5
+
+
+def test_a_prior_chooses_among_equal_fits() -> None:
+    """One row cannot tell two equal columns apart: the prior's ratio decides, the row is met."""
+    found, _ = relative_nnls(np.asarray([[1.0, 1.0]]), np.asarray([6.0]), np.asarray([1.0, 2.0]))
+    assert found.sum() == pytest.approx(6.0, rel=0.01)
+    assert found[1] > 1.5 * found[0]
+
+
+def test_coverage_of_experts() -> None:
+    """One of four experts: 1 token reaches 1/4, two 1 - 9/16 = 7/16; nothing is known of a dense model."""
+    assert coverage(np.asarray([1.0, 2.0]), 4, 1) == pytest.approx([0.25, 0.4375])
+    assert coverage(np.asarray([5.0]), None, None) == pytest.approx([0.0])
+
+
+def test_terms_of_the_physical_form() -> None:
+    """B = 2, ISL = 100, OSL = 50: context 125, B*ISL/OSL = 4."""
+    two = (np.asarray([2.0]), np.asarray([100.0]), np.asarray([50.0]))
+    assert tpot_terms(*two, 4, 1)[0] == pytest.approx([1.0, 0.4375, 2.0, 250.0, 4.0])
+
+
+def test_step_times_of_a_fit() -> None:
+    """a 10 ms, 1 ms a stream, 1 us a stream and context token, 2 us a prefill token; acceptance 2 makes a step twice as long
+    as a token, since two tokens come of it."""
+    fit = PhysicalFit((0.010, 0.0, 0.001, 1e-6, 2e-6), (0.1, 1e-5, 1e-7, 0.0), None, None, 2.0, 5, 0.01)
+    assert fit.step_s(4, 1000.0, 500.0) == pytest.approx(2 * (0.010 + 4 * (0.001 + 0.001) + 0.001))
+    assert fit.prefill_s(1000, 500, 3) == pytest.approx(0.1 + 1000 * (1e-5 + 3e-7))
+    assert fit.tokens_per_step() == 2.0
+
+
+def test_conformal_quantile_by_rank() -> None:
+    """Of 19 scores 1..19 the ceil(20 * 0.9) = 18th; of 8 none, since ceil(9 * 0.9) = 9 is more than there are; of 9 the
+    greatest."""
+    assert conformal_quantile([float(each) for each in range(19, 0, -1)], 0.9) == 18.0
+    assert conformal_quantile([1.0] * 8, 0.9) is None
+    assert conformal_quantile([float(each) for each in range(9)], 0.9) == 8.0
+
+
+def test_an_interval_is_equally_far_in_ratio() -> None:
+    """Score 2 with spread ln(2)/2 doubles and halves."""
+    found = interval(10.0, math.log(2) / 2, [2.0] * 9, 0.9)
+    assert found is not None
+    assert (found.low, found.high, found.residuals) == (pytest.approx(5.0), pytest.approx(20.0), 9)
+    assert interval(10.0, 1.0, [2.0] * 8, 0.9) is None
+
+
+def test_binomial_band() -> None:
+    """n = 100, p = 0.9: 84 to 95 hold 95 % (tables of the binomial distribution); below 30 nothing is judged."""
+    assert binomial_band(0.9, 100) == (0.84, 0.95)
+    assert binomial_band(0.9, 29) is None
