@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import marshal
 import random
 import runpy
 import signal
@@ -28,8 +29,10 @@ from servemark.store.import_types import Judged
 from servemark.store.intake import FileReport, Intake, map_again, take_in
 from servemark.store.point_codec import Encoder, NotStorable
 from servemark.store.points import PointFilter, find_points, findings_of, load_points
+from servemark.store.predictions import Foretold
 from servemark.store.prune import prune
 from servemark.store.raw_files import RawFiles
+from servemark.store.staging import Staged, _bare, _dressed
 
 ROWS = runpy.run_path(str(Path(__file__).with_name("rows_importer.py")))
 line = ROWS["line"]
@@ -259,6 +262,16 @@ def test_many_rows_go_through_a_spill_file(
     points = list(load_points(store, PointFilter()))
     assert [one.concurrency for one in points] == list(range(1, 65))
     assert {one.verdict for one in points} == {"valid"}
+
+
+def test_a_spilled_row_comes_back_as_it_was() -> None:
+    """Every part of it, with and without a point, what was foretold included."""
+    told = Foretold(
+        "tpot_s.p50", "interpolated", 0.01, 0.009, 0.011, 0.9, 30, None, "2026-11-30T00:00:00Z", "f", 0.0105
+    )
+    bare = Staged(0, "invalid", "store.row.importer_failed", "{}", None, Verdict.QUARANTINED, ())
+    whole = Staged(1, "mapped", "", "{}", None, Verdict.WARNINGS, (("gate", "warning", "{}"),), (told, told))
+    assert [_dressed(marshal.loads(marshal.dumps(_bare(each)))) for each in (bare, whole)] == [bare, whole]
 
 
 @pytest.mark.parametrize("limit", [4, 8, 100])

@@ -159,14 +159,16 @@ class Staging:
 
 def _bare(row: Staged) -> tuple[object, ...]:
     """A row as plain tuples and text, which pass through a file in half the time."""
-    ordinal, status, reason, values, point, verdict, findings = row
-    return ordinal, status, reason, values, None if point is None else tuple(point), str(verdict), findings
+    ordinal, status, reason, values, point, verdict, findings, foretold = row
+    bare = None if point is None else tuple(point)
+    return ordinal, status, reason, values, bare, str(verdict), findings, [tuple(each) for each in foretold]
 
 
 def _dressed(row: tuple[Any, ...]) -> Staged:
     """The row that `_bare` was given."""
-    point, verdict, findings = row[4:]
-    return Staged._make((*row[:4], point and Encoded._make(point), _VERDICTS[verdict], findings))
+    point, verdict, findings, foretold = row[4:]
+    told = tuple(Foretold._make(each) for each in foretold)
+    return Staged._make((*row[:4], point and Encoded._make(point), _VERDICTS[verdict], findings, told))
 
 
 def _whole_runs(rows: list[Mapped]) -> int:

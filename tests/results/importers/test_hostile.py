@@ -13,6 +13,7 @@ from tests.results.importers.given_files import HINTS, SAMPLES, explained, given
 from servemark.base.errors import ServemarkError
 from servemark.results.importers.base import Importer, surest
 from servemark.results.importers.mapping import MAX_NUMBER
+from servemark.results.importers.registry import importers
 from servemark.results.importers.registry_tools import TOOLS
 from servemark.results.point import point_json
 
@@ -84,7 +85,7 @@ def test_every_sample_has_one_surest_importer() -> None:
     for file in sorted(SAMPLES.rglob("*")):
         if not file.is_file() or file.suffix in (".md", ".txt") or file.name.startswith("sums"):
             continue
-        found = surest(IMPORTERS, sample(str(file.relative_to(SAMPLES))))
+        found = surest(importers(), sample(str(file.relative_to(SAMPLES))))
         assert found, file
         assert len(found) == 1 or found[0][0] > found[1][0], file
         assert found[0][1].id.split("-")[0] in file.parent.name.replace("agentx", "aiperf").replace(
