@@ -45,6 +45,7 @@ def declared(request: LineRequest) -> dict[str, object]:
     return {
         "model": choice.arm.model,
         "model_path": choice.deployment.model_path,
+        "weights": choice.deployment.weights or "model",
         "precision": choice.arm.precision,
         "image": choice.arm.image,
         "container": choice.deployment.container,
@@ -131,7 +132,7 @@ def manifest(request: LineRequest, line_id: str, point: Point, created: str) -> 
             + (["evals.json", "samples.jsonl"] if request.tasks else []),
             "line_runs": [run_id(line_id, p.concurrency) for p in request.points],
         },
-        "cluster": None if request.cluster is None else request.cluster.name,
+        "cluster": None if request.described is None else request.described.name,
         "inputs": request.inputs,
         "host": host_facts(),
         "packages": package_versions(),
