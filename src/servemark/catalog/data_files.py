@@ -75,9 +75,10 @@ class Values:
         inner = self.fields.mapping(name, name)
         if inner is None:
             return default
-        return self._read(inner, name)
+        return self.read(inner, name)
 
-    def _read(self, inner: Fields, name: str) -> int | float | bool | None:
+    def read(self, inner: Fields, name: str) -> int | float | bool | None:
+        """The value in its mapping; whatever else is asked of that mapping must be asked before."""
         node = inner.get("value")
         if node is None:
             inner.missing("value")
@@ -121,7 +122,7 @@ class Values:
         for index, node in enumerate(self.fields.items(name)):
             inner = Fields(node, self.fields.problems, name)
             where = inner.text("where")
-            value = self._read(inner, f"{name}[{index}]")
+            value = self.read(inner, f"{name}[{index}]")
             origin = self.origins.get(f"{self.path}{name}[{index}]")
             if value is not None and origin is not None:
                 found.append((float(value), origin, where))

@@ -34,6 +34,43 @@ FIGURES = (
     "node-dram-mib",
 )
 
+MEASURED = (
+    "memory-copy-bytes-per-s",
+    "bf16-flop-per-s",
+    "bf16-sustained-flop-per-s",
+    "fp8-flop-per-s",
+    "pinned-to-device-bytes-per-s",
+    "pinned-to-host-bytes-per-s",
+    "pageable-to-device-bytes-per-s",
+    "pageable-to-host-bytes-per-s",
+    "peer-copy-bytes-per-s",
+    "peer-copy-latency-s",
+    "ipc-copy-bytes-per-s",
+    "nccl-all-reduce-bus-bytes-per-s",
+    "nccl-all-reduce-latency-s",
+    "nccl-exchange-bytes-per-s",
+    "nixl-1-bytes-per-s",
+    "nixl-1024-bytes-per-s",
+)
+"""What a healthy GPU was seen to reach: the names under `measured:`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A measured value and the share by which a healthy GPU may be worse (0.05: 5 %)."""
+
+    value: float
+    tolerance: float
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Reference values of a type. `names`: what its driver calls exactly the GPUs for which they hold."""
+
+    names: tuple[str, ...]
+    figures: dict[str, Reference]
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -52,6 +89,7 @@ class Gpu:
     figures: dict[str, tuple[Figure, ...]]
     sources: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
     file: str = ""
+    measured: Measured | None = None
 
     def first(self, name: str) -> float | None:
         """The figure in use; None where no source says one."""
@@ -103,6 +141,15 @@ def gpu_of_label(label: str) -> Gpu | None:
     return None
 
 
+def gpu_of_device(name: str) -> Gpu | None:
+    """The GPU type whose measured values hold for a device of this very name (`NVIDIA H200`, not its NVL)."""
+    for known in known_gpus():
+        found = gpu(known)
+        if found.measured is not None and name in found.measured.names:
+            return found
+    return None
+
+
 def read_gpu(path: Path) -> Gpu:
     """One hardware file; ServemarkError (exit 2) listing everything wrong with it."""
     problems: list[Problem] = []
@@ -127,5 +174,31 @@ def gpu_of(root: Node, problems: list[Problem]) -> Gpu:
             figures[figure] = found
     if "memory-bytes" not in figures:
         top.missing("memory-bytes")
+    measured = _measured(top, sources)
     top.no_others()
-    return Gpu(name, figures, sources, root.file)
+    return Gpu(name, figures, sources, root.file, measured)
+
+
+def _measured(top: Fields, sources: dict[str, str]) -> Measured | None:
+    """The `measured:` part; None where there is none."""
+    fields = top.mapping("measured", "measured")
+    if fields is None:
+        return None
+    names = fields.texts("names")
+    if not names:
+        fields.missing("names")
+    values = Values(fields, "measured.", sources, {})
+    found = {}
+    for name in MEASURED:
+        inner = fields.mapping(name, name)
+        if inner is None:
+            continue
+        tolerance = inner.number("tolerance")
+        value = values.read(inner, name)
+        origin = values.origins.get(f"measured.{name}")
+        if tolerance is None or not 0 < tolerance < 1:
+            inner.missing("tolerance")
+        elif origin is not None and value:
+            found[name] = Reference(float(value), tolerance, origin)
+    fields.no_others()
+    return Measured(names, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from servemark.preflight.facts import HostFacts
     from servemark.preflight.finding import Finding
     from servemark.preflight.needs import Needs
+    from servemark.preflight.root import HostRoot
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Asked:
     probe_memory: str | None
     probe_store: bool
     store_size: str
+    gpu: bool
+    gpu_lines: Path | None
     as_json: bool
 
 
@@ -39,6 +43,13 @@ class Asked:
 @click.option("--probe-store", is_flag=True, help="preflight.option.probe_store")
 @click.option(
     "--store-size", metavar="SIZE", default="256MiB", show_default=True, help="preflight.option.store_size"
+)
+@click.option("--gpu", is_flag=True, help="preflight.option.gpu")
+@click.option(
+    "--gpu-lines",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="preflight.option.gpu_lines",
 )
 @click.option("--disk", "disks", multiple=True, metavar="DIR", help="preflight.option.disk")
 @click.option(
@@ -73,6 +84,9 @@ def preflight(
 
 def _asked(options: dict[str, object]) -> Asked:
     memory, disks, mooncake = options["probe_memory"], options["disks"], options["mooncake"]
+    lines = options["gpu_lines"]
+    if lines is not None and not options["gpu"]:
+        raise input_error("preflight.gpu_lines_alone")
     return Asked(
         disks=tuple(str(one) for one in disks) if isinstance(disks, tuple) else (),
         mooncake=tuple(one for one in mooncake if isinstance(one, Path))
@@ -81,6 +95,8 @@ def _asked(options: dict[str, object]) -> Asked:
         probe_memory=memory if isinstance(memory, str) else None,
         probe_store=bool(options["probe_store"]),
         store_size=str(options["store_size"]),
+        gpu=bool(options["gpu"]),
+        gpu_lines=lines if isinstance(lines, Path) else None,
         as_json=bool(options["as_json"]),
     )
 
@@ -94,7 +110,7 @@ def _here(selector: str | None, role: str | None, asked: Asked) -> int:
     needs = _needs(selector, role)
     root = HostRoot()
     facts = inspect_host(Where(root, asked.disks, asked.mooncake or None))
-    report = judge(facts, needs, root, _probes(facts, needs, asked))
+    report = judge(facts, needs, root, _probes(facts, needs, asked, root))
     if asked.as_json:
         click.echo(json.dumps(report.plain(), ensure_ascii=False, allow_nan=False))
     else:
@@ -123,7 +139,7 @@ def _needs(selector: str | None, role: str | None) -> Needs | None:
     return needs_of(choice.deployment, arm=choice.arm.key, host_mib=mib, role=chosen)
 
 
-def _probes(facts: HostFacts, needs: Needs | None, asked: Asked) -> tuple[Finding, ...]:
+def _probes(facts: HostFacts, needs: Needs | None, asked: Asked, root: HostRoot) -> tuple[Finding, ...]:
     found: list[Finding] = []
     if asked.probe_memory is not None:
         from servemark.preflight.probe_memory import memory_findings  # noqa: PLC0415
@@ -133,7 +149,34 @@ def _probes(facts: HostFacts, needs: Needs | None, asked: Asked) -> tuple[Findin
         from servemark.preflight.probe_store import store_finding  # noqa: PLC0415
 
         found.append(store_finding(facts, needs, asked.store_size, _progress))
+    if asked.gpu:
+        found += _gpus(root, asked.gpu_lines)
     return tuple(found)
+
+
+def _gpus(root: HostRoot, keep: Path | None) -> list[Finding]:
+    """GPU findings; results are kept as they come where a file was named."""
+    from servemark.preflight.gpu.findings import gpu_findings, plain_line  # noqa: PLC0415 - only when asked
+    from servemark.preflight.gpu.lines import Line, Trouble  # noqa: PLC0415
+
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(keep.open("a", encoding="utf-8")) if keep is not None else None
+        except OSError as error:
+            raise input_error(
+                "preflight.gpu_lines_unwritable", path=keep, reason=error.strerror or error
+            ) from None
+
+        def sink(line: Line) -> None:
+            if file is not None:
+                file.write(json.dumps(plain_line(line), ensure_ascii=False) + "\n")
+                file.flush()
+            if isinstance(line, Trouble):
+                return
+            name = getattr(line, "name", None)
+            _progress(text(f"preflight.gpu.figure.{name}") if name else text("preflight.topic.gpu_probe"))
+
+        return gpu_findings(root, sink)
 
 
 def _progress(what: str) -> None:
@@ -147,6 +190,7 @@ def _merge(files: list[Path], role: str | None, asked: Asked) -> int:
         ("--role", role is not None),
         ("--probe-memory", asked.probe_memory is not None),
         ("--probe-store", asked.probe_store),
+        ("--gpu", asked.gpu),
     ):
         if given:
             raise input_error("preflight.merge_with", option=option)
