@@ -129,6 +129,18 @@ def _free(use: str) -> Callable[[dict[str, object]], object]:
     return read
 
 
+def _slowest(name: str) -> Callable[[dict[str, object]], object]:
+    def read(facts: dict[str, object]) -> object:
+        found = facts.get("slowest")
+        return found.get(name) if isinstance(found, dict) else None
+
+    return read
+
+
+def _tera(unit: str) -> Callable[[object], str]:
+    return lambda value: f"{value / 1e12:.3g} {unit}" if isinstance(value, (int, float)) else "?"
+
+
 def _words(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {inner}" for key, inner in sorted(value.items())) or "—"
@@ -165,6 +177,9 @@ COMPARED: tuple[Compared, ...] = (
     Compared("gpus", "gpus", _key("names"), _words),
     Compared("gpu_driver", "gpus", _key("driver"), _words),
     Compared("gpu_used", "gpus", _sum("used_bytes"), _bytes, 0.5),
+    Compared("gpu_states", "gpu_probe", _key("states"), _words),
+    Compared("gpu_memory_copy", "gpu_probe", _slowest("memory_copy_bytes_per_s"), _tera("TB/s"), 0.05),
+    Compared("gpu_bf16", "gpu_probe", _slowest("bf16_flop_per_s"), _tera("TFLOP/s"), 0.08),
     Compared("nics_active", "nics", _key("active"), _words),
     Compared("nic_rates", "nics", _key("rates_gbit"), _words),
     Compared("efa_domains", "efa", _key("domains"), _words),

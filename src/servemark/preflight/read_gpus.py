@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import threading
 from typing import Any
 
 from servemark.preflight.facts import MIB, Gpu, Gpus
@@ -12,6 +13,7 @@ from servemark.preflight.root import HostRoot, table
 
 DRIVER = "/proc/driver/nvidia"
 KFD = "/sys/class/kfd/kfd/topology/nodes"
+NVML_SECONDS = 5.0
 AMD_VENDOR = 0x1002
 
 
@@ -31,7 +33,18 @@ def read_gpus(root: HostRoot) -> Gpus:
 
 
 def _nvml(root: HostRoot) -> Gpus | None:
-    """Through `nvidia-ml-py`; None when it is not installed or finds no driver."""
+    """Through `nvidia-ml-py`; None when it is not installed, finds no driver, or does not answer.
+
+    A GPU that hangs may hang the library too, inside a call that cannot be broken off: it is left behind.
+    """
+    answers: list[Gpus | None] = []
+    asking = threading.Thread(target=lambda: answers.append(_asked_nvml(root)), daemon=True)
+    asking.start()
+    asking.join(NVML_SECONDS)
+    return answers[0] if answers else None
+
+
+def _asked_nvml(root: HostRoot) -> Gpus | None:
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:

@@ -14,11 +14,11 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from servemark.preflight.gpu.driver import CudaError, NoCudaError
 from servemark.preflight.gpu.lines import Writer
+from servemark.preflight.gpu.work import UnmeasuredError, Work
 
 PR_SET_PDEATHSIG = 1
 HOME = "servemark.preflight.gpu"
@@ -37,27 +37,6 @@ MODULES = {
     "nixl": "nixl_child",
 }
 """Probe -> module; in it a function of the probe's name does the work and `NEEDS[probe]` names libraries to load."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A job as a probe gets it. `gpus`: indices as they are shown, in the order of the visible devices."""
-
-    gpus: tuple[int, ...]
-    rank: int
-    ranks: int
-    folder: Path
-    limit_s: float
-    options: dict[str, object]
-
-
-class UnmeasuredError(Exception):
-    """The probe does not apply here; `reason` is one of `lines.REASONS`."""
-
-    def __init__(self, reason: str, detail: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.detail = detail
 
 
 Probe = Callable[[Work, Writer], None]

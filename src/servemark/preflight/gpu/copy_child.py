@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servemark.preflight.facts import GIB, MIB
-from servemark.preflight.gpu.child import UnmeasuredError, Work
 from servemark.preflight.gpu.driver import Cuda
 from servemark.preflight.gpu.lines import Writer
+from servemark.preflight.gpu.work import UnmeasuredError, Work
 from servemark.preflight.root import integer, table
 
 NEEDS: dict[str, dict[str, str]] = {}

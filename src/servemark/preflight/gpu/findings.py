@@ -8,7 +8,16 @@ from typing import Any
 
 from servemark.catalog.hardware import Gpu, gpu_of_device
 from servemark.preflight.finding import Command, Finding, Saying, Verdict, say, seconds, size
-from servemark.preflight.gpu.judge import Compared, Judged, State, compare, judge_gpus
+from servemark.preflight.gpu.judge import (
+    ESSENTIAL,
+    LINK_PROBES,
+    Compared,
+    Judged,
+    State,
+    compare,
+    is_link,
+    judge_gpus,
+)
 from servemark.preflight.gpu.lines import Figure, Line, Pinned, Told, Trouble
 from servemark.preflight.gpu.run import Measured, measure
 from servemark.preflight.gpu.shown import difference, figure_name, probe_name, quantity, rate, share
@@ -16,7 +25,6 @@ from servemark.preflight.gpu.xids import Xid, read_xids
 from servemark.preflight.root import HostRoot
 
 VERDICT: dict[State, Verdict] = {"healthy": "ok", "slow": "warn", "broken": "fail", "unjudged": "unknown"}
-LINK_PROBES = ("peer", "ipc", "nccl", "nixl")
 PATHS = frozenset({0, 10, 20, 30, 40, 50})
 """NVML's levels of two GPUs' common ancestor."""
 
@@ -32,7 +40,8 @@ def findings_of(measured: Measured, xids: tuple[Xid, ...] | None) -> list[Findin
     types = {device.name: gpu_of_device(device.name) for device in measured.devices}
     judged = judge_gpus(measured, types, xids)
     found = [_gpu(one) for one in judged]
-    if len(measured.devices) > 1 or any(_of(measured, probe) for probe in LINK_PROBES):
+    linked = any(isinstance(line, Figure) and is_link(line) for line in measured.lines)
+    if len(measured.devices) > 1 or linked or any(_of(measured, probe) for probe in LINK_PROBES):
         found.append(_links(measured, types))
     rows = [line for line in measured.lines if isinstance(line, Pinned)]
     troubles = [line for line in measured.lines if isinstance(line, Trouble) and line.probe == "pin"]
@@ -86,9 +95,7 @@ def _missing(trouble: Trouble) -> Saying:
 
 
 def _links(measured: Measured, types: dict[str, Gpu | None]) -> Finding:
-    figures = [
-        line for line in measured.lines if isinstance(line, Figure) and line.name.startswith(LINK_PROBES)
-    ]
+    figures = [line for line in measured.lines if isinstance(line, Figure) and is_link(line)]
     kinds = {types.get(device.name) is not None and device.name for device in measured.devices}
     kind = types.get(measured.devices[0].name) if len(kinds) == 1 else None
     # References are for two GPUs; NIXL within one GPU is another path.
@@ -234,7 +241,13 @@ def _probes(measured: Measured, judged: tuple[Judged, ...], xids: tuple[Xid, ...
     states: dict[str, int] = {}
     for one in judged:
         states[one.state] = states.get(one.state, 0) + 1
+    slowest = {
+        name: min(values)
+        for name in ESSENTIAL
+        if (values := [c.figure.value for one in judged for c in one.compared if c.figure.name == name])
+    }
     plain: dict[str, object] = {
+        "slowest": slowest,
         "seconds": round(measured.seconds, 3),
         "states": states,
         "driver": (measured.nvml or {}).get("driver"),

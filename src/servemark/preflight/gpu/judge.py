@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from servemark.catalog.hardware import Gpu, Reference
 from servemark.preflight.finding import Saying, say
-from servemark.preflight.gpu.lines import Figure, Trouble
+from servemark.preflight.gpu.lines import PROBES_OF, Figure, Trouble
 from servemark.preflight.gpu.run import Device, Measured
 from servemark.preflight.gpu.shown import difference, figure_name, probe_name, rate, share
 from servemark.preflight.gpu.xids import HARDWARE, Xid
@@ -49,6 +49,7 @@ BROKEN_ERRORS = (
 """Parts of names of driver errors after which a GPU cannot be trusted: our own programs are the same everywhere."""
 BASIC = ("memory", "bf16")
 """Probes that take a fraction of a second on a GPU that works: one that never answers is broken."""
+LINK_PROBES = ("peer", "ipc", "nccl", "nixl")
 CEILINGS = {
     "memory_copy_bytes_per_s": ("memory-bandwidth-bytes-per-s", 1.0),
     "bf16_flop_per_s": ("bf16-dense-tflops", 1e12),
@@ -124,7 +125,7 @@ def judge_gpus(
         compared = _own(measured, device, types.get(device.name))
         case = _Case(device, compared, facts, watched.get(device.index, {}), measured, xids or ())
         judged.append(case.judged())
-    return (*judged, *_unseen(measured))
+    return tuple(sorted((*judged, *_unseen(measured)), key=lambda one: one.index))
 
 
 def _devices(facts: dict[str, object] | None) -> list[dict[str, Any]]:
@@ -137,7 +138,7 @@ def _own(measured: Measured, device: Device, gpu: Gpu | None) -> list[Compared]:
     found = []
     like = {one.index for one in measured.devices if one.name == device.name}
     for figure in measured.lines:
-        if not isinstance(figure, Figure) or figure.gpus != (device.index,):
+        if not isinstance(figure, Figure) or figure.gpus != (device.index,) or is_link(figure):
             continue
         one = compare(figure, gpu)
         if one.mark == "no_reference":
@@ -153,6 +154,11 @@ def _own(measured: Measured, device: Device, gpu: Gpu | None) -> list[Compared]:
                 one = Compared(figure, "slow", figure.value / statistics.median(others))
         found.append(one)
     return found
+
+
+def is_link(figure: Figure) -> bool:
+    """Whether it is measured between two processes or GPUs; with one GPU both ends are the same."""
+    return PROBES_OF[figure.name] in LINK_PROBES
 
 
 def _unseen(measured: Measured) -> Iterable[Judged]:
@@ -256,7 +262,7 @@ class _Case:
             for line in self.measured.lines
             if isinstance(line, Trouble)
             and line.gpus == (self.device.index,)
-            and line.probe not in {"pin", "ipc", "nixl"}
+            and line.probe not in {"pin", *LINK_PROBES}
         ]
 
     def _broken(self) -> list[Saying]:

@@ -89,6 +89,8 @@ class Pinned:
     copy_bytes_per_s: float | None
     reason: str | None = None
     detail: str = ""
+    reserve_s: float | None = None
+    """What reserving huge pages took before; None where there was nothing to reserve."""
 
     def plain(self) -> dict[str, object]:
         """For JSON."""
@@ -179,9 +181,18 @@ def _pinned(said: Mapping[str, object]) -> Pinned | None:
     known = reason if isinstance(reason, str) and reason in REASONS else None
     if known is None and (values[0] is None or values[1] is None):
         return None
-    rate = number(said.get("copy_bytes_per_s"))
+    rate, reserve_s = number(said.get("copy_bytes_per_s")), number(said.get("reserve_s"))
+    populate_s, register_s, unregister_s = values
     return Pinned(
-        str(pages), size, values[0], values[1], values[2], rate, known, printable(said.get("detail"))
+        str(pages),
+        size,
+        populate_s,
+        register_s,
+        unregister_s,
+        rate,
+        known,
+        printable(said.get("detail")),
+        reserve_s,
     )
 
 

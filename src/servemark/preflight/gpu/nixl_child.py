@@ -11,9 +11,9 @@ import time
 from typing import Any
 
 from servemark.preflight.facts import KIB
-from servemark.preflight.gpu.child import UnmeasuredError, Work
 from servemark.preflight.gpu.copy_child import publish, wait_for
 from servemark.preflight.gpu.lines import Writer
+from servemark.preflight.gpu.work import UnmeasuredError, Work
 
 NEEDS = {"nixl": {"torch": "no_torch", "nixl._api": "no_nixl"}}
 DESCRIPTORS = 1024

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from servemark.preflight.gpu.child import UnmeasuredError, Work
 from servemark.preflight.gpu.lines import Writer
+from servemark.preflight.gpu.work import UnmeasuredError, Work
 
 NEEDS = {name: {"pynvml": "no_nvml"} for name in ("nvml", "watch")}
 THROTTLE: dict[str, int] = {

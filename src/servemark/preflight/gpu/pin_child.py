@@ -1,29 +1,32 @@
 """Populate host memory and pin it for a GPU, by page kind and size: what registering KV memory costs.
 
 Order: small sizes first, so that what a short time leaves out is the largest. A size is left out, and the reason
-told, when it would take more than 70 % of the available memory, or longer than what is left by the previous size.
+told, when it would take more than three quarters of the available memory, or longer than what is left by the previous size.
 """
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 
 from servemark.preflight.allocation import Mapping, Method, allocate, populate, release
 from servemark.preflight.facts import GIB, MIB, PAGE_2M
-from servemark.preflight.gpu.child import Work
 from servemark.preflight.gpu.copy_child import available_bytes
 from servemark.preflight.gpu.driver import Cuda, CudaError
-from servemark.preflight.gpu.lines import Pinned, Writer
+from servemark.preflight.gpu.lines import Pinned, Writer, number
+from servemark.preflight.gpu.work import Work
 from servemark.preflight.memory_child import ENDING, NotGrantedError, reserved
 
 NEEDS: dict[str, dict[str, str]] = {}
 SIZES = (GIB, 4 * GIB, 16 * GIB)
 PAGES: tuple[Method, ...] = ("4k", "thp", "hugetlb")
-SHARE = 0.7
+SHARE = 0.75
 """Of the available memory at most."""
 COPY_BYTES = 256 * MIB
 
@@ -43,15 +46,17 @@ def pin(work: Work, out: Writer) -> None:
 
 
 def _behave() -> None:
-    """Being told to end is an exception, so that reserved huge pages are given back on the way out."""
+    """Being told to end is an exception, so that reserved huge pages are given back; the OOM killer takes us first."""
 
     def ended(number: int, frame: FrameType | None) -> None:
         for other in ENDING:
             signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    for number in ENDING:
-        signal.signal(number, ended)
+    for one in ENDING:
+        signal.signal(one, ended)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def _one(
@@ -69,8 +74,9 @@ def _one(
         return _refused(pages, size, "time", f"{guess:.1f} s needed")
     begun = time.monotonic()
     try:
-        with reserved(size // PAGE_2M if pages == "hugetlb" else 0, {}):
-            row = _registered(*gpu, pages, size)
+        told: dict[str, object] = {}
+        with reserved(size // PAGE_2M if pages == "hugetlb" else 0, told):
+            row = replace(_registered(*gpu, pages, size), reserve_s=number(told.get("reserve_s")))
     except NotGrantedError as refusal:
         return _refused(pages, size, "hugepages", str(refusal))
     except (OSError, CudaError) as error:

@@ -2,7 +2,8 @@
 
 1. What NVML and CUDA show. 2. Each GPU by itself, all at once: memory, bf16, fp8. 3. Host copies, one GPU after the
 other, as they share the host's memory. 4. Links between GPUs one after the other, and beside them pinning, which
-works on host memory. All processes are started at the beginning, since loading torch takes longer than a probe.
+works on host memory. All processes are started at the beginning and waited for, since loading torch takes longer than a
+probe and would disturb others.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from servemark.preflight.facts import PAGE_2M
 from servemark.preflight.gpu.lines import Line, Told, Trouble
 from servemark.preflight.gpu.pin_child import SIZES
-from servemark.preflight.gpu.team import Command, Job, Team, child_command
+from servemark.preflight.gpu.team import Command, Job, Team, child_command, settle
 from servemark.preflight.memory_child import POOL
 from servemark.preflight.root import integer
 
@@ -28,6 +31,8 @@ TOTAL_SECONDS = 58.0
 """Until the last probe is ended; judging and the end of the watch come on top."""
 LIST_SECONDS = 15.0
 WATCH_SECONDS = 4.0
+SETTLE_SECONDS = 25.0
+"""At most until probes begin: torch from a cold disk takes that long."""
 PIN_SECONDS = 34.0
 MAX_DEVICES = 64
 
@@ -75,23 +80,29 @@ def measure(
     run = _Run(folder, begun + total_s, sink, command, options or {})
     pool = _pool()
     try:
-        told = run.ask()
-        devices = devices_of(told.get("cuda"), told.get("nvml"))
-        if devices:
-            run.probe(devices)
-        told |= {line.probe: line.facts for line in run.lines if isinstance(line, Told)}
-        return Measured(
-            devices,
-            told.get("nvml"),
-            told.get("cuda"),
-            told.get("watch"),
-            tuple(line for line in run.lines if not isinstance(line, Told)),
-            time.monotonic() - begun,
-        )
+        with _told_to_end():
+            return run.measured(begun)
     finally:
         run.close()
         _restore(pool)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _told_to_end() -> Iterator[None]:
+    """SIGTERM is an exception inside, so that things are put in order; only the main thread may set that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Run:
@@ -101,6 +112,22 @@ class _Run:
         self.teams: list[Team] = []
         self._sink = sink
         self._lock = threading.Lock()
+
+    def measured(self, begun: float) -> Measured:
+        """Ask, probe, and gather. `begun`: monotonic."""
+        told = self.ask()
+        devices = devices_of(told.get("cuda"), told.get("nvml"))
+        if devices:
+            self.probe(devices)
+        told |= {line.probe: line.facts for line in self.lines if isinstance(line, Told)}
+        return Measured(
+            devices,
+            told.get("nvml"),
+            told.get("cuda"),
+            told.get("watch"),
+            tuple(line for line in self.lines if not isinstance(line, Told)),
+            time.monotonic() - begun,
+        )
 
     def take(self, line: Line) -> None:
         """Keep a line and pass it on."""
@@ -133,11 +160,14 @@ class _Run:
             [[team for job in lane if (team := self.start(job)) is not None] for lane in phase]
             for phase in phases(devices, self.options)
         ]
-        watching = False
+        settle(
+            [team for team in self.teams if team.job.gpus],
+            min(self.end, time.monotonic() + SETTLE_SECONDS),
+            self.take,
+        )
+        if watch is not None:
+            watch.go(WATCH_SECONDS)
         for phase in plan:
-            if watch is not None and not watching:
-                watch.go()
-                watching = True
             self.lanes(phase)
         if watch is not None:
             watch.finish_watching()
@@ -147,8 +177,9 @@ class _Run:
         """Lanes at the same time, the jobs of a lane one after the other."""
 
         def work(lane: Sequence[Team]) -> None:
-            for team in lane:
-                team.run(self.end, self.take)
+            with contextlib.suppress(OSError, ValueError):  # closed under our hands: the run was broken off
+                for team in lane:
+                    team.run(self.end, self.take)
 
         threads = [threading.Thread(target=work, args=(lane,), daemon=True) for lane in lanes]
         for thread in threads:

@@ -71,7 +71,9 @@ def child_command(probe: str) -> list[str]:
 
 
 @dataclass(slots=True)
-class _Rank:
+class Rank:
+    """One process. `open`: more may come; `nonsense`: it wrote what is no line of ours; `killed`: by us."""
+
     process: subprocess.Popen[bytes]
     errors: Path
     buffer: bytes = b""
@@ -81,6 +83,7 @@ class _Rank:
     nonsense: bool = False
     open: bool = True
     killed: bool = False
+    troubled: bool = False
 
 
 class Team:
@@ -93,7 +96,7 @@ class Team:
         self.ranks = [self._start(rank, command) for rank in range(job.ranks)]
         self.lines: list[Line] = []
 
-    def _start(self, rank: int, command: Command) -> _Rank:
+    def _start(self, rank: int, command: Command) -> Rank:
         environment = {name: value for name, value in os.environ.items() if name not in DROPPED} | ENVIRONMENT
         if self.job.visible is not None:
             environment["CUDA_VISIBLE_DEVICES"] = self.job.visible
@@ -107,17 +110,17 @@ class Team:
                 env=environment,
             )
         os.set_blocking(_out(process).fileno(), False)
-        return _Rank(process, errors)
+        return Rank(process, errors)
 
-    def go(self) -> None:
-        """Give every process its job."""
+    def go(self, left_s: float) -> None:
+        """Give every process its job; it has its limit, or what is left of all the time."""
         for number, rank in enumerate(self.ranks):
             job = {
                 "gpus": list(self.job.gpus),
                 "rank": number,
                 "ranks": self.job.ranks,
                 "folder": str(self.folder),
-                "limit_s": self.job.limit_s,
+                "limit_s": min(self.job.limit_s, left_s),
                 "cpus": list(self.job.cpus),
                 "options": self.job.options,
             }
@@ -142,7 +145,8 @@ class Team:
         late: str | None = None
         with selectors.DefaultSelector() as selector:
             for rank in self.ranks:
-                selector.register(_out(rank.process), selectors.EVENT_READ, rank)
+                if rank.open:
+                    selector.register(_out(rank.process), selectors.EVENT_READ, rank)
             while any(rank.open for rank in self.ranks):
                 until = end if limit is None else min(end, limit)
                 now = time.monotonic()
@@ -150,19 +154,26 @@ class Team:
                     late = "late" if limit is None or until < limit else "hang"
                     break
                 if limit is None and all(rank.ready or not rank.open for rank in self.ranks):
-                    self.go()
+                    self.go(until - now)
                     limit = now + self.job.limit_s
                     continue
                 for key, _ in selector.select(min(until - now, 0.5)):
-                    self._read(key.data, sink)
+                    self.read(key.data, sink)
                     if not key.data.open:
                         selector.unregister(key.fileobj)
+                        if (
+                            self.job.ranks > 1
+                            and limit is not None
+                            and (key.data.troubled or not key.data.done)
+                        ):
+                            limit = min(limit, time.monotonic() + GRACE_SECONDS)  # the others wait in vain
         self.stop(polite=self.job.probe == "pin" and late is not None)
         for trouble in self._troubles(late):
             self.lines.append(trouble)
             sink(trouble)
 
-    def _read(self, rank: _Rank, sink: Callable[[Line], None]) -> None:
+    def read(self, rank: Rank, sink: Callable[[Line], None]) -> None:
+        """Take what a process has written since the last time."""
         try:
             data = os.read(_out(rank.process).fileno(), 1 << 16)
         except BlockingIOError:
@@ -177,7 +188,7 @@ class Team:
         elif len(rank.buffer) > MAX_LINE or rank.taken > MAX_OUTPUT:
             rank.nonsense, rank.open = True, False
 
-    def _line(self, rank: _Rank, raw: bytes, sink: Callable[[Line], None]) -> None:
+    def _line(self, rank: Rank, raw: bytes, sink: Callable[[Line], None]) -> None:
         word = raw.strip()
         if word in (b'{"kind": "ready"}', b'{"kind": "done"}'):
             rank.ready = True
@@ -187,6 +198,7 @@ class Team:
         if found is None:
             rank.nonsense = True
             return
+        rank.troubled = rank.troubled or isinstance(found, Trouble)
         if found not in self.lines:  # each process of a probe may tell the same trouble
             self.lines.append(found)
             sink(found)
@@ -228,7 +240,21 @@ class Team:
                         stream.close()
 
 
-def _end_of(rank: _Rank) -> tuple[str, str] | None:
+def settle(teams: Sequence[Team], end: float, sink: Callable[[Line], None]) -> None:
+    """Wait until all processes have loaded what they need, or `end` (monotonic): loading would disturb the probes."""
+    with selectors.DefaultSelector() as selector:
+        for team in teams:
+            for rank in team.ranks:
+                selector.register(_out(rank.process), selectors.EVENT_READ, (team, rank))
+        while selector.get_map() and time.monotonic() < end:
+            for key, _ in selector.select(min(0.5, max(0.0, end - time.monotonic()))):
+                team, rank = key.data
+                team.read(rank, sink)
+                if rank.ready or not rank.open:
+                    selector.unregister(key.fileobj)
+
+
+def _end_of(rank: Rank) -> tuple[str, str] | None:
     """How a process ended, when not as it should: (reason, detail); `killed` when we ended it ourselves."""
     code = rank.process.returncode
     if rank.nonsense:

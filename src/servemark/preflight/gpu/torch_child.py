@@ -15,8 +15,8 @@ from datetime import timedelta
 from typing import Any
 
 from servemark.preflight.facts import MIB
-from servemark.preflight.gpu.child import UnmeasuredError, Work
 from servemark.preflight.gpu.lines import Writer
+from servemark.preflight.gpu.work import UnmeasuredError, Work
 
 NEEDS = {name: {"torch": "no_torch"} for name in ("bf16", "fp8")} | {
     "nccl": {"torch": "no_torch", "torch.distributed": "no_torch"}
@@ -73,7 +73,7 @@ def bf16(work: Work, out: Writer) -> None:
     tail = held[len(held) // 2 :]
     out.figure("bf16_sustained_flop_per_s", statistics.median(tail), detail=_spread(side, held))
     _same(torch, out, first, product())
-    _corner(torch, out, first, left, right)
+    _corner(out, first, left, right, 0.05)
 
 
 def _rates(product: Callable[[], Any], wait: Callable[[], None], side: int, batches: int) -> list[float]:
@@ -99,14 +99,15 @@ def _same(torch: Any, out: Writer, first: Any, last: Any) -> None:  # noqa: ANN4
         out.trouble("product", "two equal products differ", outcome="wrong")
 
 
-def _corner(torch: Any, out: Writer, found: Any, left: Any, right: Any) -> None:  # noqa: ANN401
+def _corner(out: Writer, found: Any, left: Any, right: Any, share: float) -> None:  # noqa: ANN401
     """A corner against a product in double precision on the CPU.
 
-    Tolerance: the result is rounded to bf16 (2^-8 of the value), sums of n terms of variance 1 have the size sqrt(n).
+    Sums of n terms of variance 1 have the size sqrt(n), of which `share` is tolerated: the result is rounded to bf16
+    (2^-8 of a value of up to some sqrt(n)), and fp8 sums are kept in about 14 bits on some GPUs.
     """
     wanted = left[:CORNER].cpu().double() @ right[:, :CORNER].cpu().double()
     off = (found[:CORNER, :CORNER].cpu().double() - wanted).abs().max().item()
-    if not off <= 0.05 * left.shape[1] ** 0.5:
+    if not off <= share * left.shape[1] ** 0.5:
         out.trouble("product", f"off by {off:.3g}", outcome="wrong")
 
 
@@ -130,7 +131,7 @@ def fp8(work: Work, out: Writer) -> None:
     rates = _rates(product, wait, side, BATCHES)
     out.figure("fp8_flop_per_s", statistics.median(rates), detail=_spread(side, rates))
     _same(torch, out, first, product())
-    _corner(torch, out, first, left.to(torch.float32), right.to(torch.float32))
+    _corner(out, first, left.to(torch.float32), right.to(torch.float32), 0.25)
 
 
 def nccl(work: Work, out: Writer) -> None:
