@@ -133,19 +133,40 @@ def test_more_than_the_data_sheet_is_no_measurement() -> None:
     ("line", "said"),
     [
         (Trouble("wrong", "memory", (0,), "data", "64 B at 0x10"), "every answer of this GPU is in doubt"),
-        (Trouble("unmeasured", "bf16", (0,), "hang", "12 s"), "no answer within 12 s"),
         (
             Trouble(
                 "unmeasured", "fp8", (0,), "cuda_error", "cuCtxSynchronize: CUDA_ERROR_ECC_UNCORRECTABLE"
             ),
             "ECC_UNCORRECTABLE",
         ),
+        (
+            Trouble(
+                "unmeasured",
+                "bf16",
+                (0,),
+                "error",
+                "AcceleratorError: CUDA error: unspecified launch failure",
+            ),
+            "unspecified launch failure",
+        ),
     ],
 )
 def test_broken(line: Trouble, said: str) -> None:
-    """Wrong data, no answer, an error of the hardware: exit code 1, whatever the speed."""
+    """Wrong data, an error of the hardware: exit code 1, whatever the speed."""
     (finding,) = judged(host(*figures(0), line))
     assert finding.verdict == "fail" and finding.facts["state"] == "broken" and said in words(finding)
+
+
+def test_no_answer_is_broken_where_others_answer() -> None:
+    """Alone, or when no GPU ends the probe, a host without processor time is as likely: not judged, and said."""
+    silent = [Trouble("unmeasured", "bf16", (n,), "hang", "12 s") for n in (0, 1)]
+    found = judged(host(*figures(0, bf16_flop_per_s=0), silent[0], *figures(1), count=2))
+    assert [finding.facts["state"] for finding in found] == ["broken", "healthy"]
+    assert "no answer within 12 s" in words(found[0])
+    both = [*figures(0, bf16_flop_per_s=0), *figures(1, bf16_flop_per_s=0), *silent]
+    found = judged(host(*both, count=2))
+    assert [finding.facts["state"] for finding in found] == ["unjudged", "unjudged"]
+    assert "no end within its time (12 s)" in words(found[0])
 
 
 def test_a_crash_or_a_lack_is_not_broken() -> None:
@@ -219,6 +240,17 @@ def test_only_nvml() -> None:
     assert finding.facts["state"] == "unjudged"
 
 
+@pytest.mark.parametrize(
+    ("reason", "verdict"), [("cuda_error", "fail"), ("hang", "fail"), ("no_cuda", "none")]
+)
+def test_cuda_that_does_not_start(reason: str, verdict: str) -> None:
+    """NVML sees the GPU; without the NVLink fabric's manager CUDA answers CUDA_ERROR_SYSTEM_NOT_READY."""
+    line = Trouble("unmeasured", "cuda", (), reason, "cuInit: CUDA_ERROR_SYSTEM_NOT_READY")
+    measured = replace(host(line, nvml=nvml()), devices=(), cuda=None)
+    (finding,) = judged(measured, topic="gpu_probe")
+    assert finding.verdict == verdict and ("CUDA does not start" in words(finding)) is (verdict == "fail")
+
+
 def test_links_against_references() -> None:
     """NIXL over NVLink: 282 and 5.9 GB/s on two real H200s; a host without the direct path moved 0.03 GB/s."""
     good = [Figure("nixl_1_bytes_per_s", (0, 1), 286e9), Figure("nixl_1024_bytes_per_s", (0, 1), 8.5e9)]
@@ -230,6 +262,16 @@ def test_links_against_references() -> None:
     )
     (finding,) = judged(host(Figure("nixl_1_bytes_per_s", (0,), 0.03e9)), topic="gpu_links")
     assert finding.verdict == "none", "within one GPU there is no reference"
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict"), [("no_nixl", "none"), ("cuda_error", "warn"), ("hang", "warn")]
+)
+def test_a_link_that_does_not_work(reason: str, verdict: str) -> None:
+    """What is not installed is no fault; CUDA IPC that fails is: transfers would fall back to a slow path."""
+    probe = "nixl" if reason == "no_nixl" else "ipc"
+    (finding,) = judged(host(Trouble("unmeasured", probe, (0,), reason, "x")), topic="gpu_links")
+    assert finding.verdict == verdict
 
 
 def test_the_gpu_with_slow_links_is_named() -> None:

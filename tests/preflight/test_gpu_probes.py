@@ -103,10 +103,10 @@ GOOD = 'print(json.dumps({"kind":"figure","name":"memory_copy_bytes_per_s","valu
 def test_a_bad_probe_is_told_and_ended(tmp_path: Path, body: str, reason: str, figures: int) -> None:
     """Its reason; figures that came before are kept; it is gone afterwards, and soon."""
     begun = time.monotonic()
-    lines = ran(Job("memory", (0,), 1.5), tmp_path, script(body))
+    lines = ran(Job("memory", (0,), 1.5 if reason == "hang" else 30.0), tmp_path, script(body))
     assert [line.reason for line in lines if isinstance(line, Trouble)] == [reason], lines
     assert sum(isinstance(line, Figure) for line in lines) == figures
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 25
 
 
 def test_what_a_dying_probe_said_is_told(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_wounded_gpu(
 ) -> None:
     """A flipped bit, an ECC error, a call that never comes back, a driver that takes the process down."""
     gpus.setenv("FAKE_CUDA_FAULT", fault)
-    lines = ran(Job("memory", (0,), 3.0, "0", options=SMALL["memory"]), tmp_path)
+    lines = ran(Job("memory", (0,), 3.0 if fault == "hang" else 60.0, "0", options=SMALL["memory"]), tmp_path)
     troubles = [line for line in lines if isinstance(line, Trouble)]
     assert [(one.outcome, one.reason) for one in troubles] == [(outcome, reason)], lines
 
@@ -207,7 +207,7 @@ def test_nothing_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_nvml_that_fails_or_hangs(gpus: pytest.MonkeyPatch, tmp_path: Path, fake: dict[str, bool]) -> None:
     """A wounded driver stops NVML; that is its own probe's matter."""
     gpus.setenv("FAKE_NVML", json.dumps(fake))
-    (line,) = ran(Job("nvml", (), 1.5), tmp_path)
+    (line,) = ran(Job("nvml", (), 1.5 if "hangs" in fake else 30.0), tmp_path)
     assert isinstance(line, Trouble) and line.reason == ("hang" if "hangs" in fake else "no_nvml")
 
 

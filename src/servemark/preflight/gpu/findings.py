@@ -25,6 +25,8 @@ from servemark.preflight.gpu.xids import Xid, read_xids
 from servemark.preflight.root import HostRoot
 
 VERDICT: dict[State, Verdict] = {"healthy": "ok", "slow": "warn", "broken": "fail", "unjudged": "unknown"}
+FAILED = ("hang", "crash", "exit", "cuda_error", "error")
+"""A link that was tried and did not work: an engine would meet the same, or fall back to a slower path in silence."""
 PATHS = frozenset({0, 10, 20, 30, 40, 50})
 """NVML's levels of two GPUs' common ancestor."""
 
@@ -110,7 +112,8 @@ def _links(measured: Measured, types: dict[str, Gpu | None]) -> Finding:
     why += [say("preflight.gpu.blamed", gpu=gpu) for gpu in _blamed(compared)]
     why += [_missing(t) for probe in LINK_PROBES for t in _of(measured, probe) if t.outcome == "unmeasured"]
     judged = any(one.mark == "ok" for one in compared)
-    verdict: Verdict = "fail" if wrong else "warn" if slow else "ok" if judged else "none"
+    failed = any(t.reason in FAILED for probe in LINK_PROBES for t in _of(measured, probe))
+    verdict: Verdict = "fail" if wrong else "warn" if slow or failed else "ok" if judged else "none"
     said = list(_summary(figures)) or [say("preflight.gpu.links_none")]
     nvml = measured.nvml or {}
     plain: dict[str, object] = {
@@ -190,9 +193,8 @@ def _pinning(rows: list[Pinned], troubles: list[Trouble]) -> Finding:
     why = [say("preflight.gpu.pin_share", **ratio) for ratio in _pin_ratio(done)]
     rates = [row.copy_bytes_per_s for row in done if row.copy_bytes_per_s]
     if rates:
-        why.append(
-            say("preflight.gpu.pin_rate", low=quantity(min(rates), "B/s"), high=quantity(max(rates), "B/s"))
-        )
+        shown = dict.fromkeys((quantity(min(rates), "B/s"), quantity(max(rates), "B/s")))
+        why.append(say("preflight.gpu.pin_rate", rates=" - ".join(shown)))
     why += [
         say(
             "preflight.gpu.pin_skipped",
@@ -236,6 +238,10 @@ def _pin_ratio(done: list[Pinned]) -> list[dict[str, Any]]:
 def _probes(measured: Measured, judged: tuple[Judged, ...], xids: tuple[Xid, ...] | None) -> Finding:
     """How long it took, and what of the whole could not be asked."""
     why = [_missing(t) for probe in ("cuda", "nvml", "watch") for t in _of(measured, probe)]
+    # A driver that NVML can ask and CUDA cannot start, as without the NVLink fabric's manager: of no use to anybody.
+    dead = bool(judged) and any(t.reason in {"cuda_error", "hang", "crash"} for t in _of(measured, "cuda"))
+    if dead:
+        why.insert(0, say("preflight.gpu.no_start"))
     if xids is None:
         why.append(say("preflight.gpu.no_log"))
     states: dict[str, int] = {}
@@ -263,7 +269,8 @@ def _probes(measured: Measured, judged: tuple[Judged, ...], xids: tuple[Xid, ...
         if judged
         else say("preflight.gpu.none_found")
     )
-    return Finding("gpu_probe", "none" if judged else "unknown", found, None, tuple(why), (), plain)
+    verdict: Verdict = "fail" if dead else "none" if judged else "unknown"
+    return Finding("gpu_probe", verdict, found, None, tuple(why), (), plain)
 
 
 def plain_line(line: Line) -> dict[str, object]:

@@ -45,10 +45,17 @@ BROKEN_ERRORS = (
     "NVLINK_UNCORRECTABLE",
     "CONTAINED",
     "DEVICE_UNAVAILABLE",
+    "uncorrectable ECC",
+    "hardware stack error",
+    "illegal memory access",
+    "unspecified launch failure",
 )
-"""Parts of names of driver errors after which a GPU cannot be trusted: our own programs are the same everywhere."""
+"""Parts of the driver's names for errors, and of torch's words for them, after which a GPU cannot be trusted.
+
+Our own programs are the same everywhere.
+"""
 BASIC = ("memory", "bf16")
-"""Probes that take a fraction of a second on a GPU that works: one that never answers is broken."""
+"""Probes that take a fraction of a second on a GPU that works: one that never answers, where others do, is broken."""
 LINK_PROBES = ("peer", "ipc", "nccl", "nixl")
 CEILINGS = {
     "memory_copy_bytes_per_s": ("memory-bandwidth-bytes-per-s", 1.0),
@@ -273,11 +280,18 @@ class _Case:
         for line in self._troubles():
             if line.outcome == "wrong":
                 found.append(say("preflight.gpu.wrong", probe=probe_name(line.probe), detail=line.detail))
-            elif line.reason == "hang" and line.probe in BASIC:
+            elif line.reason == "hang" and line.probe in BASIC and self._others_answer(line.probe):
                 found.append(say("preflight.gpu.hangs", probe=probe_name(line.probe), limit=line.detail))
             elif any(name in line.detail for name in BROKEN_ERRORS):
                 found.append(say("preflight.gpu.fails", probe=probe_name(line.probe), detail=line.detail))
         return found
+
+    def _others_answer(self, probe: str) -> bool:
+        """Whether another GPU ended this probe: else a host without processor time is as likely as a dead GPU."""
+        return any(
+            isinstance(line, Figure) and PROBES_OF[line.name] == probe and line.gpus != (self.device.index,)
+            for line in self.measured.lines
+        )
 
     def _notes(self) -> Iterable[Saying]:
         for one in self.compared:

@@ -27,7 +27,7 @@ from servemark.preflight.gpu.team import Command, Job, Team, child_command, sett
 from servemark.preflight.memory_child import POOL
 from servemark.preflight.root import integer
 
-TOTAL_SECONDS = 58.0
+TOTAL_SECONDS = 55.0
 """Until the last probe is ended; judging and the end of the watch come on top."""
 LIST_SECONDS = 15.0
 WATCH_SECONDS = 4.0
