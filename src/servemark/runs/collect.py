@@ -106,7 +106,7 @@ def store_window(before: EngineCounters | None, after: EngineCounters | None) ->
     }
 
 
-_NIXL = {
+NIXL = {
     "transfers": "vllm:nixl_xfer_time_seconds_count",
     "seconds": "vllm:nixl_xfer_time_seconds_sum",
     "post_seconds": "vllm:nixl_post_time_seconds_sum",
@@ -125,7 +125,7 @@ def kv_transfer_window(before: EngineCounters | None, after: EngineCounters | No
     if before is None or after is None:
         return {}
     found = {}
-    for ours, name in _NIXL.items():
+    for ours, name in NIXL.items():
         moved = [
             value - before.raw[key]
             for key, value in after.raw.items()
