@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,3 +110,20 @@ def test_real_weights_are_another_point_and_series() -> None:
         return found.point_id, found.series_id
 
     assert all(a != b for a, b in zip(made(deployment), made(real), strict=True))
+
+
+def test_fit_knows_the_cache_of_a_plain_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    """bf16 weights and a stated element leave `auto` no choice. The engine said 814,368 tokens of KV cache, 818,048 where
+    it found its graphs compiled: both within the margin that is left."""
+    assert run_cli(["fit", f"{SUITE}:{ARM}-agg", "--json"]) == 0
+    said = capsys.readouterr().out
+    assert "kv_dtype_auto" not in said
+    tokens = next(line for line in _lines(json.loads(said)) if line.get("name") == "tokens_fit")
+    assert all(abs(tokens["value"] - measured) <= tokens["margin"] for measured in (814_368, 818_048))
+
+
+def _lines(node: object) -> list[dict[str, Any]]:
+    """Every object of a report, however deep."""
+    if isinstance(node, dict):
+        return [node, *(line for value in node.values() for line in _lines(value))]
+    return [line for value in node for line in _lines(value)] if isinstance(node, list) else []
