@@ -92,3 +92,32 @@ def test_launch_section_of_a_suites_clusters_file(tmp_path: Path) -> None:
     assert [(str(p.at), p.key) for p in read_suite(tmp_path)[1]] == [
         ("s/clusters.yaml:6:5", "catalog.unknown_field_near")
     ]
+
+
+def test_a_host_says_where_its_engine_lies(tmp_path: Path) -> None:
+    """Environment, model folder and CPUs of the workers, as one writes them; each under its own name."""
+    file = written(
+        tmp_path,
+        """
+launch:
+  here:
+    launcher: local
+    worker-cpus: 0-11,14
+    model-paths: {org/model: /models/m}
+    environment: {PATH: "/opt/engine/bin:/usr/bin", PYTHONPATH: /opt/engine}
+""",
+    )
+    found = read_launch_clusters(file)["here"]
+    assert found.worker_cpus == "0-11,14"
+    assert dict(found.environment) == {"PATH": "/opt/engine/bin:/usr/bin", "PYTHONPATH": "/opt/engine"}
+
+
+@pytest.mark.parametrize(
+    ("launcher", "cpus"), [("local", "0-"), ("local", "0; reboot"), ("local", "'-1'"), ("slurm", "0-3")]
+)
+def test_cpus_that_are_no_list(tmp_path: Path, launcher: str, cpus: str) -> None:
+    """They stand on a command line, and a batch system binds its own steps."""
+    file = written(tmp_path, f"launch:\n  here: {{launcher: {launcher}, worker-cpus: {cpus}}}\n")
+    with pytest.raises(ServemarkError) as caught:
+        read_launch_clusters(file)
+    assert "worker-cpus" in caught.value.what() and ":2:" in caught.value.what()

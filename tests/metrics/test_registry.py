@@ -25,9 +25,10 @@ from servemark.results.row import (
     SpeculationFigures,
     WindowTokens,
 )
+from servemark.runs.collect import NIXL
 
 ALL = sorted(METRICS.values(), key=lambda metric: metric.id)
-RATE_UNITS = {Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S}
+RATE_UNITS = {Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S, Unit.BYTES_PER_S}
 GPU_UNITS = {Unit.TOKENS_PER_S_PER_GPU, Unit.REQUESTS_PER_S_PER_GPU}
 
 
@@ -62,7 +63,8 @@ def test_unit_suffix_agrees_with_unit(metric: Metric) -> None:
         assert metric.denominator is Denominator.GPUS_DEPLOYED
     elif name.endswith("_per_s"):
         assert metric.unit in RATE_UNITS
-        assert metric.denominator is Denominator.WINDOW
+        during = Denominator.TRANSFER_S if metric.unit is Unit.BYTES_PER_S else Denominator.WINDOW
+        assert metric.denominator is during
     elif name.endswith("_s"):
         assert metric.unit is Unit.SECONDS
     else:
@@ -95,6 +97,7 @@ def row_fields() -> set[str]:
     found |= {f"replayed.steady.{each.name}" for each in fields(WindowTokens)}
     found |= {f"replayed.slo.{each.name}" for each in fields(Slo)}
     found |= {f"speculation.{each.name}" for each in fields(SpeculationFigures)}
+    found |= {f"observed.kv_transfer.{name}" for name in NIXL}
     for metric in VALUES:
         found |= {f"distributions.{metric}"}
         found |= {f"distributions.{metric}.{each.name}" for each in fields(Distribution)}

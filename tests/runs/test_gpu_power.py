@@ -12,7 +12,7 @@ import pytest
 from tests.cli.replay_servers import Verb, good, serving, wait_until
 
 from servemark.cli.main import run_cli
-from servemark.runs.gpu_power import NAME, GpuPowerSampler
+from servemark.runs.gpu_power import FIELDS, NAME, GpuPowerSampler, clock_facts
 
 SMI = """#!{python}
 import datetime, os, sys, time
@@ -120,3 +120,44 @@ def test_it_ends_with_a_run_that_is_killed(verb: Verb, tmp_path: Path) -> None:
         verb.signal(signal.SIGKILL)
         wait_until(lambda: alive(tmp_path / "log") == [])
         verb.end()
+
+
+def test_an_old_driver_is_asked_for_power_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses fields that it does not know, and with them the whole question; the GPUs asked for are named."""
+    refusal = (
+        'if "clocks_event_reasons" in fields: print("Field is not a valid field to query."); sys.exit(2)'
+    )
+    monkeypatch.setenv("PATH", f"{stand_in(tmp_path, refusal)}:{os.environ['PATH']}")
+    with GpuPowerSampler(tmp_path / NAME, 2, (0, 1)):
+        pass
+    asked = [line.split()[2] for line in (tmp_path / "log").read_text().splitlines()]
+    assert len(asked) == 2 and asked[0].startswith(FIELDS + ",") and asked[1] == FIELDS
+    assert (tmp_path / NAME).read_text().startswith("timestamp")
+
+
+def test_clocks_of_the_window(tmp_path: Path) -> None:
+    """Two of three samples lie in it: means of 1,500 and 1,800 MHz; 0x5 is idle (0x1) and the power cap (0x4)."""
+    heads = (
+        "timestamp, index, power.draw [W], clocks.current.sm [MHz], clocks.current.memory [MHz], temperature.gpu, "
+        "clocks_event_reasons.active"
+    )
+    lines = [
+        "1970/01/01 00:00:09.000, 0, 90.00 W, 345 MHz, 3201 MHz, 30, 0x0000000000000001",
+        "1970/01/01 00:00:11.000, 0, 500.00 W, 1500 MHz, 3201 MHz, 50, 0x0000000000000005",
+        "1970/01/01 00:00:12.000, 0, 400.00 W, 1800 MHz, [N/A], 52, 0x0000000000000000",
+    ]
+    (tmp_path / NAME).write_text("\n".join([heads, *lines, "cut off in the mid"]))
+    window: dict[str, object] = {"measured_window": {"begin_s": 10.0, "end_s": 13.0}}
+    assert clock_facts(tmp_path / NAME, window) == {
+        "gpu_clocks": {
+            "0": {
+                "sm_mhz": {"mean": 1650.0, "min": 1500, "max": 1800},
+                "memory_mhz": {"mean": 3201.0, "min": 3201, "max": 3201},
+                "celsius": {"mean": 51.0, "min": 50, "max": 52},
+                "reasons": 4,
+                "samples_with_reasons": 1,
+                "samples": 2,
+            }
+        }
+    }
+    assert clock_facts(tmp_path / "none", window) == {} and clock_facts(tmp_path / NAME, {}) == {}

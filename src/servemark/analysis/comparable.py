@@ -1,4 +1,5 @@
-"""What must be alike for two points to stand on one front: model, workload, acceptance policy, definition of the figures.
+"""What must be alike for two points to stand on one front: model and its weights, workload, acceptance policy, definition
+of the figures.
 
 Hardware, engine, precision, speculation and topology are what a front compares; they are not asked here.
 """
@@ -21,6 +22,9 @@ _LENGTHS = ("mean_input_tokens", "mean_output_tokens")
 ALIKE_LENGTHS = 1.05
 """Undeclared lengths within 5 % of one another are taken for samples of one workload."""
 
+MODEL_WEIGHTS = "model"
+"""The model's own weights, as a point's identity leaves unsaid."""
+
 Lengths = tuple[float, ...]
 
 
@@ -34,10 +38,18 @@ class Comparable:
     loop: str
     acceptance: str
     definitions: tuple[str, ...] = ()
+    weights: str = MODEL_WEIGHTS
+    """`dummy` where the engine's weights were random values."""
 
-    def without_definitions(self) -> tuple[str, str, str, str]:
+    def without_definitions(self) -> tuple[str, str, str, str, str]:
         """What is known of a point that lacks a figure."""
-        return self.model, self.workload, self.loop, self.acceptance
+        return self.model, self.workload, self.loop, self.acceptance, self.weights
+
+
+def weights_of(point: Measured) -> str:
+    """`dummy`, or `model` where nobody says otherwise."""
+    said = point.identity.extra.get("weights")
+    return said if isinstance(said, str) and said else MODEL_WEIGHTS
 
 
 def undeclared_lengths(point: Measured) -> Lengths:
@@ -102,6 +114,7 @@ def comparable(
         "open" if scenario.arrivals else "closed",
         "forced" if policy in FORCED else "real",
         _definitions(point, readings) if known else (),
+        weights_of(point),
     )
 
 
@@ -113,6 +126,8 @@ def _definitions(point: Measured, readings: tuple[Reading, ...]) -> tuple[str, .
 def difference(one: Comparable, others: list[Comparable], lang: str | None = None) -> str:
     """One group in words: its model and workload, and what else tells it from the other groups."""
     said = [one.model, one.workload]
+    if one.weights != MODEL_WEIGHTS:  # said always: such figures hold for no model's answers
+        said.append(text("front.comparable.weights", lang, weights=one.weights))
     for name in ("loop", "acceptance"):
         if len({getattr(each, name) for each in others}) > 1:
             said.append(text(f"front.comparable.{name}.{getattr(one, name)}", lang))

@@ -28,13 +28,19 @@ def _engine(identity: PointIdentity) -> PointIdentity:
     return replace(identity, engine="", router=None)
 
 
+def _topology(identity: PointIdentity) -> PointIdentity:
+    """Roles, and what an entry states of them: router, KV transfer, shapes and settings of its workers."""
+    extra = {name: value for name, value in identity.extra.items() if name != "stated"}
+    return replace(identity, topology=(), router=None, extra=extra)
+
+
 BY: Mapping[str, Callable[[PointIdentity], PointIdentity]] = {
     "model": lambda identity: replace(identity, model=""),
     "hardware": _hardware,
     "engine": _engine,
     "precision": lambda identity: replace(identity, precision=Precision(None, None)),
     "speculation": lambda identity: replace(identity, speculation=None),
-    "topology": lambda identity: replace(identity, topology=()),
+    "topology": _topology,
     "offload": lambda identity: replace(identity, offload=None),
 }
 """Fields in which compared configurations may differ, and an identity without each."""
@@ -131,7 +137,8 @@ def line_key(point: Measured, by: Sequence[str] = ()) -> str:
 
 
 def fields_key(by: Sequence[str], *, loads: bool = False) -> Callable[[Measured], str]:
-    """A key of what remains without the named fields, image, versions and recipe; with `loads` without the load too."""
+    """A key of what remains without the named fields, image, versions, recipe and the arm's name; with `loads` without
+    the load too."""
     known: dict[str, str] = {}
 
     def key(point: Measured) -> str:
@@ -144,6 +151,8 @@ def fields_key(by: Sequence[str], *, loads: bool = False) -> Callable[[Measured]
                 identity = replace(identity, concurrency=None)
             for field in by:
                 identity = BY[field](identity)
+            extra = {name: value for name, value in identity.extra.items() if name != "arm"}
+            identity = replace(identity, extra=extra)  # an arm's name follows its fields
             known[name] = content_hash(identity.canonical(), ID_LENGTH)
         return known[name]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from servemark.analysis.comparable import MODEL_WEIGHTS, weights_of
 from servemark.analysis.compare_match import Matched, lasting_changes
 from servemark.analysis.compare_types import Changed
 from servemark.analysis.configurations import part_label, topology_label
@@ -21,7 +22,7 @@ def parts_of(point: Measured, lang: str | None = None) -> dict[str, str]:
     identity = point.identity
     offload = identity.offload
     return {
-        "model": identity.model,
+        "model": identity.model + _weights(point, lang),
         "scenario": point.scenario + _lengths(point),
         "hardware": identity.hardware,
         "engine": identity.engine,
@@ -30,6 +31,12 @@ def parts_of(point: Measured, lang: str | None = None) -> dict[str, str]:
         "offload": "" if offload is None else f"offload {offload.tier}",
         "topology": topology_label(identity, lang) if identity.topology else "",
     }
+
+
+def _weights(point: Measured, lang: str | None) -> str:
+    """Weights that are not the model's own."""
+    weights = weights_of(point)
+    return "" if weights == MODEL_WEIGHTS else f" ({text('front.comparable.weights', lang, weights=weights)})"
 
 
 def _lengths(point: Measured) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 from servemark.analysis.axes import varies
+from servemark.analysis.comparable import MODEL_WEIGHTS, weights_of
 from servemark.analysis.configurations import SERIES_PARTS
 from servemark.analysis.eligible import LowEval
 from servemark.analysis.format import significant
@@ -162,6 +163,9 @@ def notes_of(
         known = [value for value in values if value is not None]
         if len(known) > 1 and not varies(known):
             notes.append(text("front.note.same", lang, metric=info.label))
+    made_up = sum(weights_of(point) != MODEL_WEIGHTS for point in points)
+    if made_up:
+        notes.append(text("front.note.weights", lang, points=made_up))
     unsaid = sum(
         1
         for point, row in zip(points, view.rows, strict=True)

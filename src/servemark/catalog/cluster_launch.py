@@ -11,6 +11,8 @@ launch:
     image-cache: /shared/images     # squash files, seen by every node
     mounts: [/shared/models]        # roots: a step may mount nothing else
     model-paths: {org/model: /shared/models/model}
+    worker-cpus: 0-23               # local only: CPUs of the workers, so that the client keeps the others to itself
+    environment: {PATH: "/opt/engine/bin:/usr/bin:/bin", PYTHONPATH: /opt/engine}   # of workers, below the recipe's own
     sbatch: ["--qos=bench"]
     srun: ["--cpu-freq=high"]
     mpi: pmix                       # how ranks of a worker over several nodes are started
@@ -33,6 +35,7 @@ from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.fields import Fields, nearest
 from servemark.catalog.nodes import Node, Position, Problem, errors_of, problems_error
 from servemark.catalog.phase_budgets import budgets_of
+from servemark.catalog.recipe_parts import environment_of
 from servemark.catalog.yaml_nodes import read_yaml
 
 LAUNCHERS = ("local", "slurm")
@@ -55,6 +58,7 @@ SLURM_FIELDS = (
 GPU_REQUESTS = ("gres", "gpus-per-node", "none")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]{0,255}\Z")
+_CPUS = re.compile(r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?){0,255}\Z")
 _OPTION = re.compile(r"-[A-Za-z0-9-][^\0\n\r]*\Z")
 _OWNED = frozenset(
     {
@@ -113,6 +117,10 @@ class LaunchCluster:
     image_cache: Path | None = None
     mounts: tuple[Path, ...] = ()
     model_paths: tuple[tuple[str, Path], ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables of every worker there: where its engine lies. A recipe's own go before."""
+    worker_cpus: str | None = None
+    """CPUs of this host's workers, as taskset takes them; None: all that the client has."""
     sbatch: tuple[str, ...] = ()
     srun: tuple[str, ...] = ()
     exclude_nodes: tuple[str, ...] = ()
@@ -165,6 +173,8 @@ def _cluster(name: str, inner: Fields) -> LaunchCluster:
             path for one in inner.texts("mounts") if (path := _path(inner, "mounts", one)) is not None
         ),
         model_paths=_model_paths(inner),
+        worker_cpus=_cpus(inner, launcher),
+        environment=tuple(environment_of(inner, "environment").items()),
         sbatch=_options(inner, "sbatch"),
         srun=_options(inner, "srun"),
         exclude_nodes=tuple(
@@ -200,6 +210,15 @@ def _is_word(inner: Fields, field: str, value: str) -> bool:
         return True
     inner.problem(inner.at(field), "catalog.cluster_word", field=field, value=value)
     return False
+
+
+def _cpus(inner: Fields, launcher: str) -> str | None:
+    """`0-11,14`; Slurm binds its steps itself."""
+    found = inner.text("worker-cpus")
+    if found is not None and (launcher != "local" or not _CPUS.match(found)):
+        inner.problem(inner.at("worker-cpus"), "catalog.cluster_cpus", value=found[:80])
+        return None
+    return found
 
 
 def _path(inner: Fields, field: str, value: str | None) -> Path | None:

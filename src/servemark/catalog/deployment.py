@@ -12,6 +12,8 @@ from servemark.catalog.nodes import Node, Position
 
 RoleName = Literal["aggregated", "prefill", "decode"]
 ROLE_NAMES: tuple[RoleName, ...] = ("aggregated", "prefill", "decode")
+DUMMY = "dummy"
+"""Weights that stand for no model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,10 @@ class BenchmarkSpec:
     env: dict[str, str] = field(default_factory=dict)
     req_rate: str | None = None
     """Requests per second as written (`inf` for no limit)."""
+    requests_per_slot: int | None = None
+    """With `isl` and `osl` and no workload: a point sends so many requests for each that may be in flight."""
+    min_requests: int = 1
+    """The least that a point of fixed lengths sends."""
     budgets_s: tuple[tuple[str, float], ...] = ()
     """(phase, seconds) that the recipe allows; they change nothing of what runs."""
 
@@ -196,6 +202,12 @@ class Deployment:
     def gpus_total(self) -> int:
         """All GPUs deployed, over all roles and workers: the one denominator of per-GPU figures."""
         return sum(role.workers * role.gpus for role in self.roles)
+
+    @property
+    def weights(self) -> str | None:
+        """`dummy` where a role's engine fills its weights with random values (`load-format: dummy` in vLLM and SGLang,
+        `load_format` in TensorRT-LLM): times are real, texts and scores mean nothing. None: the model's own."""
+        return DUMMY if any(role.flag("load-format") == DUMMY for role in self.roles) else None
 
     @property
     def nodes_total(self) -> int:

@@ -77,13 +77,15 @@ def identify_line(  # noqa: PLR0917 - as above
     }
     if deployment is None and entry.config_file is not None:
         canonical["recipe"] = entry.config_file
-    series = {
+    series: dict[str, object] = {
         "suite": suite,
         "arm": arm.key,
         "topology": entry.topology,
         "scenario": scenario,
         "concurrency": 0,
     }
+    if deployment is not None and deployment.weights is not None:  # never one history with the model's own
+        canonical["weights"] = series["weights"] = deployment.weights
     point, line = canonical_json(canonical), canonical_json(series)
     return [
         Identity(_hash(point, value), _hash(line, value), canonical | {"concurrency": value})

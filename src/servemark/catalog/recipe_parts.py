@@ -222,6 +222,10 @@ def benchmark_of(top: Fields) -> BenchmarkSpec:
         idle = None
     rate = fields.get("req_rate")
     isl, osl = (fields.integer(name, minimum=1) for name in ("isl", "osl"))
+    per_slot, least = (
+        fields.integer(name, minimum=1) if kind == "servemark" else None
+        for name in ("requests_per_slot", "min_requests")
+    )
     command = fields.text("command")
     env = environment_of(fields, "env")
     budgets = budgets_of(fields, "budgets_s") if kind == "servemark" else ()
@@ -240,6 +244,8 @@ def benchmark_of(top: Fields) -> BenchmarkSpec:
         type=kind,
         isl=isl,
         osl=osl,
+        requests_per_slot=per_slot,
+        min_requests=least or 1,
         command=command,
         env=env,
         req_rate=str(rate.scalar) if rate is not None and rate.kind != "mapping" else None,

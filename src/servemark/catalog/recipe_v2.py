@@ -9,7 +9,7 @@ from servemark.catalog.engine_args import arguments_of
 from servemark.catalog.fields import Fields
 from servemark.catalog.recipe_parts import COUNT_BELOW, environment_of, role_of, sizes_of
 
-_ENGINE_EXTRAS = ("connector", "dp_launch_mode", "kv_events_config")
+_ENGINE_EXTRAS = ("allow_prefill_decode_colocation", "connector", "dp_launch_mode", "kv_events_config")
 
 
 def roles_of(top: Fields, engine: str) -> tuple[RoleSpec, ...]:

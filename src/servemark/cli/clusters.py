@@ -130,8 +130,8 @@ def plain(cluster: LaunchCluster) -> dict[str, object]:
         key = {"image_import": "import"}.get(field.name, field.name.replace("_", "-"))
         if field.name == "at":
             body["at"] = str(value)
-        elif field.name == "model_paths":
-            body[key] = {model: str(path) for model, path in value}
+        elif field.name in ("model_paths", "environment"):
+            body[key] = {name: str(each) for name, each in value}
         elif field.name == "image_import":
             body[key] = (
                 None if value is None else {"command": list(value.command), "digest": list(value.digest)}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--duration", type=Finite(0, min_open=True), metavar="S", help="cli.replay.option.duration")
 @click.option("--requests", type=click.IntRange(1), metavar="N", help="cli.replay.option.requests")
 @click.option("--grace", type=Finite(0), metavar="S", help="cli.replay.option.grace")
+@click.option("--ramp", type=Finite(0, 3600), metavar="S", help="cli.replay.option.ramp")
 @click.option("--max-in-flight", type=click.IntRange(1), metavar="N", help="cli.replay.option.max_in_flight")
 @click.option("--processes", default="auto", metavar="N", help="cli.replay.option.processes")
 @click.option("--replies", type=click.Choice(["recorded", "live"]), help="cli.replay.option.replies")
@@ -83,7 +84,8 @@ if TYPE_CHECKING:
 @common
 def replay(  # noqa: PLR0917 - one parameter an option
     workload: str, urls: tuple[str, ...], model: str | None, profile: str, concurrency: int, arrivals: str | None,
-    duration: float | None, requests: int | None, grace: float | None, max_in_flight: int | None,
+    duration: float | None, requests: int | None, grace: float | None, ramp: float | None,
+    max_in_flight: int | None,
     processes: str, replies: str | None, cache_bust: str | None, sessions: int | None,
     scale_lengths: float, scale_think: float, gpus: int | None, slo: str | None, api_key_env: str | None,
     ca_file: Path | None, protocol: str, sticky: bool, affinity: str, retries: int, idle_timeout: float,
@@ -126,6 +128,7 @@ def replay(  # noqa: PLR0917 - one parameter an option
         max_in_flight=max_in_flight,
         processes=process_count(processes, streams),
         gpus=gpus,
+        ramp_s=ramp,
         tokenizer=tokenizer,
         limits=_limits(slo),
         command=("servemark", *sys.argv[1:]),

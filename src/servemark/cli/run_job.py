@@ -79,7 +79,7 @@ def print_outcome(outcome: LineOutcome, page: Path | None) -> None:
 
 def dry_run_facts(request: LineRequest) -> dict[str, object]:
     """What would run, as one plain value."""
-    launcher = site_of(request.cluster, Path("HOME")).launcher
+    launcher = site_of(request.cluster, Path("HOME"), request.host).launcher
     return {
         "suite": request.choice.suite.name,
         "arm": request.choice.arm.key,
@@ -100,7 +100,7 @@ def dry_run_facts(request: LineRequest) -> dict[str, object]:
         "cache_hit_theoretical_blocks": request.theory.blocks,
         "evals": [{"task": t.id, "version": t.version, "n": len(t.items)} for t in request.tasks],
         "inputs": request.inputs,
-        "cluster": None if request.cluster is None else request.cluster.name,
+        "cluster": None if request.described is None else request.described.name,
         "steps": [
             {
                 "name": step.name,
@@ -141,7 +141,7 @@ def kubernetes_text(selector: str, namespace: str | None, secrets: Sequence[str]
 
 def _node_lines(request: LineRequest) -> list[str]:
     """Per node, exactly what would run, in the order of starting."""
-    launcher = site_of(request.cluster, Path("HOME")).launcher
+    launcher = site_of(request.cluster, Path("HOME"), request.host).launcher
     steps = shown_steps(request)
     lines = []
     for node in dict.fromkeys(step.node.name for step in steps):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -123,6 +123,10 @@ class JobPlace:
     fixed_port: int | None = None
     model: str | None = None
     """The model as the nodes see it, when a cluster keeps it under another path."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Of every worker, below what the recipe states: where the site keeps its engine."""
+    worker_cpus: str | None = None
+    """CPUs that workers are bound to, as taskset takes them; None: as they come."""
     placed: tuple[Placed, ...] | None = None
     """Where each worker goes, when that has been decided elsewhere."""
 
@@ -315,10 +319,11 @@ def _worker_steps(
         own = (
             {} if ctx.deployment.engine in _LLAMACPP else at.role.env
         )  # theirs has been checked by its adapter
-        env = {**_global_env(ctx), **own, **process.env}
+        env = {**where.environment, **_global_env(ctx), **own, **process.env}
+        bound = ("taskset", "-c", where.worker_cpus or "", *process.argv)
         yield _step(
             where,
-            process,
+            process if where.worker_cpus is None else replace(process, argv=bound),
             name=name,
             instance=at.name,
             stage="workers",

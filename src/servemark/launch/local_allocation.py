@@ -243,6 +243,7 @@ def describe_env(request: StepRequest) -> list[str]:
 def _given_env(request: StepRequest) -> dict[str, str]:
     env = dict(request.env)
     if request.gpus:
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # so that a number means the same GPU to CUDA and to NVML
         env["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in request.gpus)
     return env
 

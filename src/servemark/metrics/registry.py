@@ -54,6 +54,8 @@ class Unit(StrEnum):
     REQUESTS_PER_S = "req/s"
     REQUESTS_PER_S_PER_GPU = "req/s/GPU"
     WATTS = "W"
+    BYTES = "B"
+    BYTES_PER_S = "B/s"
     JOULES = "J"
     JOULES_PER_TOKEN = "J/token"  # noqa: S105 - a unit
     JOULES_PER_REQUEST = "J/req"
@@ -77,6 +79,8 @@ class Denominator(StrEnum):
     MEGAWATTS_PROVISIONED = "provisioned_mw"
     USER_HOUR = "user_hour"
     STEPS = "steps"
+    TRANSFERS = "transfers"
+    TRANSFER_S = "transfer_s"
     DRAFT_TOKENS = "draft_tokens"
 
 
@@ -99,6 +103,7 @@ class Need(StrEnum):
     CACHED_USAGE = "cached_usage"
     ENGINE_COUNTERS = "engine_counters"
     SPECULATION = "speculation"
+    KV_TRANSFER = "kv_transfer"
     EVAL = "eval"
     CLIENT = "client"
     CLOSED_LOOP = "closed_loop"
@@ -213,6 +218,14 @@ def _share(name: str, source: str, better: Better, need: Need) -> Metric:
     return Metric(
         name, Unit.SHARE, better, Kind.SCALAR, need, Denominator.PROMPT_TOKENS, field=f"cache.{source}"
     )
+
+
+def _moved(name: str, unit: Unit, better: Better, over: str, under: str) -> Metric:
+    """A mean over KV transfers between workers in the window, from the engine's own sums."""
+    each = Denominator.TRANSFERS if under == "transfers" else Denominator.TRANSFER_S
+    place = "observed.kv_transfer"
+    ratio = Ratio((f"{place}.{over}",), (f"{place}.{under}",))
+    return Metric(name, unit, better, Kind.DERIVED, Need.KV_TRANSFER, each, ratio=ratio)
 
 
 _S, _T, _LOW, _HIGH, _NONE = Unit.SECONDS, Unit.TOKENS, Better.LOWER, Better.HIGHER, Better.NEITHER
@@ -341,6 +354,10 @@ _WORK = (
         Denominator.DRAFT_TOKENS,
         ratio=Ratio(("speculation.accepted",), ("speculation.drafted",)),
     ),
+    _moved("kv_transfer_s", _S, _LOW, "seconds", "transfers"),
+    _moved("kv_transfer_bytes", Unit.BYTES, _NONE, "bytes", "transfers"),
+    _moved("kv_transfer_descriptors", Unit.COUNT, _NONE, "descriptors", "transfers"),
+    _moved("kv_transfer_bytes_per_s", Unit.BYTES_PER_S, _HIGH, "bytes", "seconds"),
     Metric("eval_score", Unit.SHARE, _HIGH, Kind.TASK, Need.EVAL, Denominator.ITEMS, field="score"),
 )
 

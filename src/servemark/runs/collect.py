@@ -28,7 +28,7 @@ from servemark.results.summary import Summary
 from servemark.results.summary_file import summarise_file
 from servemark.runs.folder import ALLOCATION, STEPS, RunFolder
 from servemark.runs.gpu_power import NAME as GPU_METRICS
-from servemark.runs.gpu_power import measured_window
+from servemark.runs.gpu_power import clock_facts, measured_window
 from servemark.runs.host import host_facts, package_versions, versions
 from servemark.runs.manifest import cache_state, declared, run_id, utc_now, workload_facts
 from servemark.store.database import Store
@@ -106,6 +106,36 @@ def store_window(before: EngineCounters | None, after: EngineCounters | None) ->
     }
 
 
+NIXL = {
+    "transfers": "vllm:nixl_xfer_time_seconds_count",
+    "seconds": "vllm:nixl_xfer_time_seconds_sum",
+    "post_seconds": "vllm:nixl_post_time_seconds_sum",
+    "bytes": "vllm:nixl_bytes_transferred_sum",
+    "descriptors": "vllm:nixl_num_descriptors_sum",
+    "failed_transfers": "vllm:nixl_num_failed_transfers_total",
+    "failed_notifications": "vllm:nixl_num_failed_notifications_total",
+    "expired_requests": "vllm:nixl_num_kv_expired_reqs_total",
+}
+"""Ours -> counters of vLLM's NIXL connector (0.26): histograms' sums and counts, one observation a transfer."""
+
+
+def kv_transfer_window(before: EngineCounters | None, after: EngineCounters | None) -> dict[str, float]:
+    """What moved between prefill and decode workers in the measured window, from the workers' own counters, all of them
+    together: transfers, their seconds (posting apart), bytes, descriptors, and what failed. Empty where no worker counts."""
+    if before is None or after is None:
+        return {}
+    found = {}
+    for ours, name in NIXL.items():
+        moved = [
+            value - before.raw[key]
+            for key, value in after.raw.items()
+            if key.partition("{")[0].rpartition(" ")[2] == name and key in before.raw
+        ]
+        if moved:
+            found[ours] = sum(moved)
+    return found if found.get("transfers") else {}
+
+
 def observed(identity: EngineIdentity) -> dict[str, object]:
     """What ran, read from what ran: engine, host, packages; facts that are declared too stand under that name."""
     facts: dict[str, object] = {
@@ -177,7 +207,7 @@ def finish(  # noqa: PLR0917 - all that a row is made from
         finished_utc=utc_now(),
         identity=point.identity.canonical,
         declared=declared(request),
-        observed=_facts(identity, measured, seen, site),
+        observed=_facts(identity, measured, seen, site, folder.file(GPU_METRICS)),
         workload=workload_facts(request),
         cache_state=cache_state(request),
         asked_model=line_id,
@@ -203,10 +233,22 @@ def finish(  # noqa: PLR0917 - all that a row is made from
     return row
 
 
-def _facts(identity: EngineIdentity, measured: Measured, seen: Summary, site: SiteFacts) -> dict[str, object]:
-    """Everything observed: what ran, its store, its site, and when the window was on the wall clock."""
+def _facts(
+    identity: EngineIdentity, measured: Measured, seen: Summary, site: SiteFacts, gpu_metrics: Path
+) -> dict[str, object]:
+    """Everything observed: what ran, its store, what moved between its workers, its site, when the window was on the
+    wall clock, and the GPUs' clocks in it."""
     window = {} if measured.loop is None else measured_window(measured.loop, seen, measured.wall_zero)
-    return observed(identity) | _store(identity, measured) | site.observed | window
+    moved = kv_transfer_window(measured.counters_before, measured.counters_after)
+    kv = {"kv_transfer": moved} if moved else {}
+    return (
+        observed(identity)
+        | _store(identity, measured)
+        | kv
+        | site.observed
+        | window
+        | clock_facts(gpu_metrics, window)
+    )
 
 
 def _store(identity: EngineIdentity, measured: Measured) -> dict[str, object]:

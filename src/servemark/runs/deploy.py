@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 from servemark.base.errors import Layer, ServemarkError, input_error
+from servemark.catalog.cluster_launch import LaunchCluster
 from servemark.catalog.deployment import Deployment
 from servemark.launch import script
 from servemark.launch.allocation import AllocatedNode, Allocation, AllocationRequest
@@ -137,7 +138,8 @@ class LiveEngine:
             front_log=self.log_path,
             bind=self.site.bind,
             fixed_port=request.port,
-            model=model_at(request.choice, self.site.cluster),
+            model=model_at(request.choice, self.site.described),
+            **_site_words(self.site.described),
         )
         job = build_job(
             request.choice.deployment, where, run_id=self.served_name, served_name=self.served_name
@@ -400,6 +402,18 @@ class LiveEngine:
             raise self.exited() or error from error
 
 
+class _SiteWords(TypedDict, total=False):
+    environment: Mapping[str, str]
+    worker_cpus: str | None
+
+
+def _site_words(described: LaunchCluster | None) -> _SiteWords:
+    """What a clusters file adds to every worker: where its engine lies, and its CPUs."""
+    if described is None:
+        return {}
+    return {"environment": dict(described.environment), "worker_cpus": described.worker_cpus}
+
+
 def shown_job(request: LineRequest, root: Path) -> Job:
     """The job with stand-in nodes and ports: what `--dry-run` prints and what checks need. Starts nothing.
 
@@ -425,7 +439,8 @@ def shown_job(request: LineRequest, root: Path) -> Job:
         log_root=root / "logs" / "steps",
         bind="loopback" if local else "node",
         fixed_port=request.port,
-        model=model_at(request.choice, cluster),
+        model=model_at(request.choice, request.described),
+        **_site_words(request.described),
     )
     return build_job(deployment, where, run_id="RUN", served_name="RUN")
 

@@ -102,8 +102,8 @@ def run_line(request: LineRequest, home: Home, view: RunView, line_id: str | Non
             served_name=line_id,
             log_path=first.file(LIVE_LOG),
             interrupts=line.interrupts,
-            clock=PhaseClock(view, budgets(request.choice.deployment, request.cluster)),
-            site=site_of(request.cluster, home.root),
+            clock=PhaseClock(view, budgets(request.choice.deployment, request.described)),
+            site=site_of(request.cluster, home.root, request.host),
             record=line.keep_allocation,
         )
         stack.callback(_drop_live_logs, line)
@@ -131,9 +131,8 @@ def _make_folders(line: _Line, stack: contextlib.ExitStack) -> None:
     if problem is not None:
         line.view.note("predict.use.failed", problem=problem)
     for point in line.request.points:
-        content = manifest(
-            line.request, line.outcome.line_id, point, created, expected.get(point.concurrency)
-        )
+        asked = line.request.at(point.concurrency)
+        content = manifest(asked, line.outcome.line_id, point, created, expected.get(point.concurrency))
         path = line.home.runs / run_id(line.outcome.line_id, point.concurrency)
         try:
             folder = RunFolder.create(path, content)
@@ -180,9 +179,11 @@ def _healthy(line: _Line, engine: LiveEngine) -> tuple[EngineIdentity, TextMaker
     return identity, text
 
 
-def _gpus_here(request: LineRequest) -> int:
-    """GPUs of this host that the deployment takes; on a cluster it runs elsewhere."""
-    return request.choice.deployment.gpus_total if request.cluster is None else 0
+def _gpus_here(engine: LiveEngine) -> tuple[int, ...]:
+    """The GPUs of this host that workers have, by number; on a cluster they are elsewhere."""
+    if engine.live is None or engine.site.cluster is not None:
+        return ()
+    return tuple(sorted({gpu for step in engine.live.job.steps for gpu in step.gpus}))
 
 
 def _one_point(
@@ -190,13 +191,14 @@ def _one_point(
 ) -> None:
     folder = line.folders[point.concurrency]
     started = utc_now()
+    gpus = _gpus_here(engine)
     with (
         RecordWriter(folder.file("requests.jsonl")) as records,
         MetricsSampler(engine, folder.file("server_metrics.jsonl")),
-        GpuPowerSampler(folder.file(GPU_METRICS), _gpus_here(line.request)),
+        GpuPowerSampler(folder.file(GPU_METRICS), len(gpus), gpus),
     ):
         job = PointJob(
-            request=line.request,
+            request=line.request.at(point.concurrency),
             engine=engine,
             concurrency=point.concurrency,
             marker_salt=f"{line.outcome.line_id}/{point.concurrency}",
@@ -216,7 +218,7 @@ def _one_point(
     if last:  # so that its row says how long the end took; the engine goes on for the others
         engine.stop()
     row = finish(
-        line.request,
+        line.request.at(point.concurrency),
         folder,
         line.outcome.line_id,
         point,

@@ -46,6 +46,7 @@ def declared(request: LineRequest) -> dict[str, object]:
     return {
         "model": choice.arm.model,
         "model_path": choice.deployment.model_path,
+        "weights": choice.deployment.weights or "model",
         "precision": choice.arm.precision,
         "image": choice.arm.image,
         "container": choice.deployment.container,
@@ -139,7 +140,7 @@ def manifest(
             "line_runs": [run_id(line_id, p.concurrency) for p in request.points],
             **(foretold or {}),
         },
-        "cluster": None if request.cluster is None else request.cluster.name,
+        "cluster": None if request.described is None else request.described.name,
         "inputs": request.inputs,
         "host": host_facts(),
         "packages": package_versions(),

@@ -79,6 +79,8 @@ class ReplayRequest:
     gpus: int | None
     tokenizer: str = "auto"
     """A path, or one of `replay_text.SOURCES`."""
+    ramp_s: float | None = None
+    """Seconds over which the lanes of a closed loop start; None: at most one, by their number."""
     limits: dict[str, float] = field(default_factory=dict)
     command: tuple[str, ...] = ()
 
@@ -103,6 +105,7 @@ class ReplayRequest:
             "affinity": self.target.affinity,
             "retries": self.target.retries,
             "tokenizer": self.tokenizer if self.tokenizer in SOURCES else "file",
+            **({} if self.ramp_s is None else {"ramp_s": self.ramp_s}),
         }
 
 
@@ -133,7 +136,7 @@ def make_plan(request: ReplayRequest, salt: str, workload: Workload, shard: Shar
         duration_s=profile.duration_s, max_requests=request.max_requests, grace_s=profile.grace_s,
         idle_caps=profile.idle_caps, start_share=profile.start_share, start_seed=profile.seed,
         pressure_requests=profile.pressure_requests, warmup_grace_s=profile.warmup_grace_s,
-        validity=profile.validity, shard=shard,
+        validity=profile.validity, ramp_s=request.ramp_s, shard=shard,
     )  # fmt: skip
 
 

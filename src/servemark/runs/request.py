@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from servemark.base.errors import ServemarkError, input_error
 from servemark.base.files import sha256_file
 from servemark.catalog.cluster_launch import LaunchCluster
-from servemark.catalog.deployment import Deployment
+from servemark.catalog.deployment import BenchmarkSpec, Deployment
 from servemark.catalog.nodes import errors_of, problems_error
 from servemark.catalog.selector import parse_selector
 from servemark.catalog.suite import Suite
@@ -19,8 +19,10 @@ from servemark.evals.registry import find_task
 from servemark.evals.tasks import EvalTask
 from servemark.launch.job import frontend_of
 from servemark.plan.points import Choice, Point, choose, points
-from servemark.runs.site import find_cluster
+from servemark.runs.site import find_place
 from servemark.traces.generator import generate
+from servemark.traces.identity import source_id
+from servemark.traces.random_lengths import RandomLengths, random_workload
 from servemark.traces.recipe import AgenticRecipe, recipe_problems
 from servemark.traces.theory import TheoreticalHit, theoretical_hit
 from servemark.traces.types import CacheBust, Workload
@@ -74,12 +76,36 @@ class LineRequest:
     cluster: LaunchCluster | None = None
     """None: this machine."""
     preflight: bool = True
+    host: LaunchCluster | None = None
+    """What a clusters file says of this machine, where it runs here."""
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    """Concurrency -> sessions of the workload that its point sends; empty: all of them."""
+
+    @property
+    def described(self) -> LaunchCluster | None:
+        """What a file says of where it runs."""
+        return self.cluster or self.host
+
+    def at(self, concurrency: int) -> LineRequest:
+        """The same with the part of the workload that a point sends."""
+        taken = self.sizes.get(concurrency)
+        if taken is None:
+            return self
+        work = self.workload
+        source = {**work.source, "requests": taken}
+        return replace(self, workload=replace(work, sessions=tuple(work.sessions[:taken]), source=source))
 
 
-def scenario_of(workload: Workload, cache_bust: CacheBust, cold: bool) -> dict[str, object]:
-    """Type, data set and cache policy: what has to be equal for two points to be comparable."""
+def scenario_of(
+    workload: Workload, cache_bust: CacheBust, cold: bool, bench: BenchmarkSpec | None = None
+) -> dict[str, object]:
+    """Type, data set and cache policy: what has to be equal for two points to be comparable. `bench`: of a recipe whose
+    requests are of fixed lengths."""
+    fixed = bench is not None and is_fixed(bench)
+    lengths = {"isl": bench.isl, "osl": bench.osl} if bench is not None and fixed else {}
     return {
-        "type": "agentic-coding",
+        "type": "fixed-seq-len" if fixed else "agentic-coding",
+        **lengths,
         "dataset": workload.id,
         "name": workload.name,
         "cache_state": "cold" if cold else "marked",
@@ -93,6 +119,7 @@ def prepare(selector_text: str, options: RunOptions, default_suite: str | None =
     frontend_of(choice.deployment)
     bench = choice.deployment.benchmark
     workload, inputs = _workload(choice, options)
+    fixed = bench if options.trace is None else None
     bust: CacheBust = options.cache_bust or ("none" if bench.cache_state == "cold" else "session")
     cold = bust == "none"
     tasks = tuple(find_task(name, str(bench.at)) for name in bench.evals) if options.evals else ()
@@ -100,9 +127,11 @@ def prepare(selector_text: str, options: RunOptions, default_suite: str | None =
     if rule is not None:
         raise rule.refusal()
     inputs.update(_suite_files(choice))
+    place = _place(choice, options)
+    here = place is None or place.launcher != "slurm"
     return LineRequest(
         choice=choice,
-        points=points(choice, scenario_of(workload, bust, cold)),
+        points=points(choice, scenario_of(workload, bust, cold, fixed)),
         workload=workload,
         theory=theoretical_hit(workload, bust),
         cache_bust=bust,
@@ -112,21 +141,55 @@ def prepare(selector_text: str, options: RunOptions, default_suite: str | None =
         inputs=inputs,
         command=options.command,
         secret_env=options.secret_env,
-        cluster=find_cluster(
-            choice,
-            options.cluster,
-            options.clusters_file or Path("clusters.yaml"),
-            asked=options.clusters_asked,
-        )
-        if options.clusters_file is not None or options.cluster is not None
-        else None,
+        cluster=None if here else place,
         preflight=options.preflight,
+        host=place if here else None,
+        sizes=sizes_of(bench, choice.concurrencies) if fixed is not None and is_fixed(bench) else {},
     )
+
+
+def _place(choice: Choice, options: RunOptions) -> LaunchCluster | None:
+    """What a clusters file says of where it runs; None where no file was asked for."""
+    if options.clusters_file is None and options.cluster is None:
+        return None
+    file = options.clusters_file or Path("clusters.yaml")
+    return find_place(choice, options.cluster, file, asked=options.clusters_asked)
+
+
+def is_fixed(bench: BenchmarkSpec) -> bool:
+    """Whether a recipe asks for requests of fixed lengths instead of a generator's sessions."""
+    return (
+        bench.workload is None
+        and bench.isl is not None
+        and bench.osl is not None
+        and bench.requests_per_slot is not None
+    )
+
+
+def sizes_of(bench: BenchmarkSpec, concurrencies: Sequence[int]) -> dict[int, int]:
+    """Concurrency -> requests of its point: so many a slot, and never fewer than the recipe's least."""
+    per_slot = bench.requests_per_slot or 1
+    return {each: max(bench.min_requests, per_slot * each) for each in concurrencies}
+
+
+def fixed_workload(bench: BenchmarkSpec, requests: int) -> Workload:
+    """Requests of exactly `isl` prompt and `osl` output tokens, those of a smaller point the first of a larger one's.
+
+    All points share the id, which is that of the rule and not of its length."""
+    lengths = RandomLengths(isl=bench.isl or 1, osl=bench.osl or 1, requests=requests)
+    made = random_workload(lengths)
+    law = {**made.source, "requests": f"{bench.requests_per_slot} a slot, at least {bench.min_requests}"}
+    return replace(made, id=source_id(law))
 
 
 def _workload(choice: Choice, options: RunOptions) -> tuple[Workload, dict[str, dict[str, object]]]:
     if options.trace is not None:
         return _traced(options.trace, options)
+    bench = choice.deployment.benchmark
+    if is_fixed(bench):
+        if options.scale_think is not None:
+            raise input_error("runs.random_options", options="--scale-think", spec=f"isl {bench.isl}")
+        return fixed_workload(bench, max(sizes_of(bench, choice.concurrencies).values())), {}
     recipe, hashes = _generator_recipe(choice.suite, choice.deployment)
     if options.scale_think is not None:
         recipe = replace(recipe, think_scale=options.scale_think)
@@ -177,7 +240,10 @@ def _refuse_options(spec: str, options: RunOptions) -> None:
 
 def suite_scenario(suite: Suite, deployment: Deployment) -> dict[str, object]:
     """The scenario of a recipe that names its own workload, without any option: what `plan` shows and `run` runs."""
-    cold = deployment.benchmark.cache_state == "cold"
+    bench = deployment.benchmark
+    cold = bench.cache_state == "cold"
+    if is_fixed(bench):
+        return scenario_of(fixed_workload(bench, 1), "none" if cold else "session", cold, bench)
     recipe, _ = _generator_recipe(suite, deployment)
     return scenario_of(generate(recipe), "none" if cold else "session", cold)
 

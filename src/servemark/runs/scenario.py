@@ -10,8 +10,13 @@ from servemark.plan.strict import plain_scenario
 
 def planned_scenario(suite: Suite, entry: SearchEntry, deployment: Deployment | None) -> dict[str, object]:
     """What `run` would replay; the suite's own word where the recipe names no workload."""
-    if deployment is None or deployment.benchmark.workload is None:
+    if deployment is None or (
+        deployment.benchmark.workload is None and deployment.benchmark.requests_per_slot is None
+    ):
         return plain_scenario(entry, deployment)
-    from servemark.runs.request import suite_scenario  # noqa: PLC0415 - costs the client's imports
+    from servemark.runs.request import is_fixed, suite_scenario  # noqa: PLC0415 - costs the client's imports
+
+    if deployment.benchmark.workload is None and not is_fixed(deployment.benchmark):
+        return plain_scenario(entry, deployment)
 
     return suite_scenario(suite, deployment)

@@ -1,4 +1,4 @@
-"""Where a line runs: this host, or a Slurm cluster of a clusters file."""
+"""Where a line runs: this host, described by a clusters file or not, or a Slurm cluster of such a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ Clusters = dict[str, LaunchCluster]
 
 
 def find_cluster(choice: Choice, wanted: str | None, file: Path, *, asked: bool) -> LaunchCluster | None:
-    """The cluster that a line runs on; None is this machine.
+    """The cluster that a line runs on, as `find_place` finds it; None is this machine."""
+    found = find_place(choice, wanted, file, asked=asked)
+    return found if found is not None and found.launcher == "slurm" else None
+
+
+def find_place(choice: Choice, wanted: str | None, file: Path, *, asked: bool) -> LaunchCluster | None:
+    """The description of where a line runs: of a cluster, or of this machine (launcher `local`); None without one.
 
     Looked for in `file`, then in the suite's own clusters file. Without a `wanted` name, the arm's runner label
     chooses the cluster that carries it. `asked`: somebody named the file, so it has to be there. Raises ServemarkError
@@ -34,13 +40,12 @@ def find_cluster(choice: Choice, wanted: str | None, file: Path, *, asked: bool)
         found = {**read_launch_clusters(path), **found}
     if wanted is None:
         carrying = [one for one in found.values() if choice.arm.runner in (one.name, *one.labels)]
-        return carrying[0] if len(carrying) == 1 and carrying[0].launcher == "slurm" else None
+        return carrying[0] if len(carrying) == 1 else None
     if wanted == HERE and HERE not in found:
         return None
     if not places:
         raise input_error("runs.no_clusters_file", name=wanted[:80], path=str(file))
-    cluster = launch_cluster(found, wanted, ", ".join(str(path) for path in places))
-    return cluster if cluster.launcher == "slurm" else None
+    return launch_cluster(found, wanted, ", ".join(str(path) for path in places))
 
 
 def _of_suite(suite: Suite) -> list[Path]:
@@ -56,17 +61,25 @@ class Site:
     launcher: Launcher
     cluster: LaunchCluster | None
     bind: Bind
+    host: LaunchCluster | None = None
+    """The description of this machine, where a file has one."""
 
     @property
     def name(self) -> str:
-        """The cluster's, or `local`."""
-        return self.cluster.name if self.cluster is not None else HERE
+        """The cluster's, this machine's where a file names it, or `local`."""
+        described = self.cluster or self.host
+        return described.name if described is not None else HERE
+
+    @property
+    def described(self) -> LaunchCluster | None:
+        """What a file says of where it runs."""
+        return self.cluster or self.host
 
 
-def site_of(cluster: LaunchCluster | None, home: Path) -> Site:
-    """The launcher for a cluster; this host without one."""
+def site_of(cluster: LaunchCluster | None, home: Path, host: LaunchCluster | None = None) -> Site:
+    """The launcher for a cluster; this host without one, `host` being its description."""
     if cluster is None:
-        return Site(HostLauncher(), None, "loopback")
+        return Site(HostLauncher(host.gpus_per_node if host is not None else None), None, "loopback", host)
     from servemark.launch.slurm import SlurmLauncher  # noqa: PLC0415 - a local run needs none of it
 
     launcher = SlurmLauncher(cluster, home / STATE, silence_s=float(cluster.silence_s))

@@ -153,6 +153,8 @@ def _role(deployment: Deployment, role: RoleSpec, model: Architecture) -> RoleIn
     remarks: list[Remark] = []
     draft, draft_name = _draft(role, model, remarks)
     kv, dtype = _kv(engine, role, shards, model, remarks)
+    if dtype == "auto" and _is_plain(deployment, role):
+        dtype = str(role.flag("dtype"))
     on_node = ranks_per_node(role, deployment)
     context = _context(role, model)
     fixed = _count(role.flag("ctx-size")) if engine == "llamacpp" else None
@@ -277,6 +279,12 @@ def _kv(
         ),
         name,
     )
+
+
+def _is_plain(deployment: Deployment, role: RoleSpec) -> bool:
+    """Whether the checkpoint is not quantised and the engine's element is stated: `auto` is then that element, since only
+    a quantised checkpoint brings another for its KV cache."""
+    return deployment.precision in {"bf16", "fp16"} and role.flag("dtype") in {"bfloat16", "float16", "half"}
 
 
 def _state_pool(engine: str, role: RoleSpec, model: Architecture) -> StatePool | None:
