@@ -6,7 +6,7 @@ import io
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
@@ -153,8 +153,10 @@ def finish(  # noqa: PLR0917 - all that a row is made from
     clock: PhaseClock,
     theory: TheoreticalHit,
     site: SiteFacts,
+    scored_on: Mapping[str, object],
 ) -> ResultRow:
-    """Build the row of one point from its evidence and write it, last and atomically."""
+    """Build the row of one point from its evidence and write it, last and atomically. `scored_on`: the deployment that
+    its tasks were asked on, where that is another one."""
     if measured.loop is None:
         raise RuntimeError("the point was not measured")
     with clock.phase("collect", point.concurrency):
@@ -177,7 +179,8 @@ def finish(  # noqa: PLR0917 - all that a row is made from
         finished_utc=utc_now(),
         identity=point.identity.canonical,
         declared=declared(request),
-        observed=_facts(identity, measured, seen, site),
+        observed=_facts(identity, measured, seen, site)
+        | ({"eval_deployment": dict(scored_on)} if scored_on else {}),
         workload=workload_facts(request),
         cache_state=cache_state(request),
         asked_model=line_id,

@@ -14,11 +14,11 @@ from servemark.catalog.nodes import errors_of, problems_error
 from servemark.catalog.selector import parse_selector
 from servemark.catalog.suite import Suite
 from servemark.catalog.yaml_nodes import read_yaml
-from servemark.evals.forced import forced
+from servemark.evals.forced import Forced, forced_in_recipe
 from servemark.evals.registry import find_task
 from servemark.evals.tasks import EvalTask
 from servemark.launch.job import frontend_of
-from servemark.plan.points import Choice, Point, choose, points
+from servemark.plan.points import Choice, Point, choose, points, require_scorable
 from servemark.runs.site import find_cluster
 from servemark.traces.generator import generate
 from servemark.traces.recipe import AgenticRecipe, recipe_problems
@@ -66,6 +66,7 @@ class LineRequest:
     cold: bool
     """True: the engine is restarted before each point. False: each point's prompts carry a marker of their own."""
     tasks: tuple[EvalTask, ...]
+    """Asked on `scored`."""
     port: int | None
     inputs: dict[str, dict[str, object]]
     """Every file that the line was made from: shown path -> {sha256, bytes}."""
@@ -74,6 +75,17 @@ class LineRequest:
     cluster: LaunchCluster | None = None
     """None: this machine."""
     preflight: bool = True
+    not_scored: Forced | None = None
+    """Why the recipe's tasks are not asked: acceptance is forced, and no known setting takes that away."""
+
+    @property
+    def scored(self) -> LineRequest | None:
+        """The same line on the deployment that its tasks are asked on, where that is another one: started after the
+        points, with real verification of drafts. None where there is nothing to ask or nothing is forced."""
+        choice = self.choice
+        if not self.tasks or choice.verified is None or choice.verified is choice.deployment:
+            return None
+        return replace(self, choice=replace(choice, deployment=choice.verified))
 
 
 def scenario_of(workload: Workload, cache_bust: CacheBust, cold: bool) -> dict[str, object]:
@@ -96,9 +108,9 @@ def prepare(selector_text: str, options: RunOptions, default_suite: str | None =
     bust: CacheBust = options.cache_bust or ("none" if bench.cache_state == "cold" else "session")
     cold = bust == "none"
     tasks = tuple(find_task(name, str(bench.at)) for name in bench.evals) if options.evals else ()
-    rule = forced(choice.entry, choice.deployment) if tasks else None
-    if rule is not None:
-        raise rule.refusal()
+    still = forced_in_recipe(require_scorable(choice.entry, choice.verified)) if tasks else None
+    if still is not None:  # never scored under forced acceptance
+        tasks = ()
     inputs.update(_suite_files(choice))
     return LineRequest(
         choice=choice,
@@ -121,6 +133,7 @@ def prepare(selector_text: str, options: RunOptions, default_suite: str | None =
         if options.clusters_file is not None or options.cluster is not None
         else None,
         preflight=options.preflight,
+        not_scored=still,
     )
 
 
