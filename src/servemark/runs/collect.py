@@ -179,8 +179,7 @@ def finish(  # noqa: PLR0917 - all that a row is made from
         finished_utc=utc_now(),
         identity=point.identity.canonical,
         declared=declared(request),
-        observed=_facts(identity, measured, seen, site)
-        | ({"eval_deployment": dict(scored_on)} if scored_on else {}),
+        observed=_facts(identity, measured, seen, site, scored_on),
         workload=workload_facts(request),
         cache_state=cache_state(request),
         asked_model=line_id,
@@ -206,10 +205,23 @@ def finish(  # noqa: PLR0917 - all that a row is made from
     return row
 
 
-def _facts(identity: EngineIdentity, measured: Measured, seen: Summary, site: SiteFacts) -> dict[str, object]:
-    """Everything observed: what ran, its store, its site, and when the window was on the wall clock."""
+def _facts(
+    identity: EngineIdentity,
+    measured: Measured,
+    seen: Summary,
+    site: SiteFacts,
+    scored_on: Mapping[str, object],
+) -> dict[str, object]:
+    """Everything observed: what ran, its store, its site, when the window was on the wall clock, and what answered the
+    tasks where that was another deployment."""
     window = {} if measured.loop is None else measured_window(measured.loop, seen, measured.wall_zero)
-    return observed(identity) | _store(identity, measured) | site.observed | window
+    return (
+        observed(identity)
+        | _store(identity, measured)
+        | site.observed
+        | window
+        | ({"eval_deployment": dict(scored_on)} if scored_on else {})
+    )
 
 
 def _store(identity: EngineIdentity, measured: Measured) -> dict[str, object]:
