@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from servemark.base.errors import ServemarkError
 from servemark.catalog.layout import shipped_suites
 from servemark.catalog.nodes import Node
 from servemark.catalog.suite import load_suite
 from servemark.catalog.yaml_nodes import read_yaml
 from servemark.checks.check import check_suite
 from servemark.checks.host_memory import recorded_gb, taken_by
+from servemark.plan.strict import Wishes, plan_suite
 from servemark.preflight.needs import needs_of
+from servemark.runs.request import RunOptions, prepare
+from servemark.runs.scenario import planned_scenario
 
 ROOT = shipped_suites()["kimi-k3-b300"]
 BIG, TWIN = "recipes/kimi-k3/vllm/b300/disagg-1p1d-c48.yaml", "twin.yaml"
@@ -80,6 +84,62 @@ def test_mishaps_are_found(name: str, tmp_path: Path) -> None:
     (copy / file).write_text(text.replace(right, wrong), encoding="utf-8")
     found = [finding.code for finding in check_suite(str(copy)).findings]
     assert code in found, found
+
+
+def test_every_arm_runs_as_it_is_planned_and_is_scored_without_forced_acceptance() -> None:
+    """What `check` passes and `plan` marks, `run` does, without any option: same ids, tasks on a second start whose drafts
+    are verified as the recipe says (block), and every role of the points forced to the golden 3.36."""
+    suite = load_suite("kimi-k3-b300")
+    wishes = Wishes(scenario_of=lambda entry, deployment: planned_scenario(suite, entry, deployment))
+    rows = [row for row in plan_suite(suite, wishes).rows if row.arm.runner == "cluster:b300-dsxe"]
+    assert len(rows) == 3
+    for row in rows:
+        asked = prepare(f"kimi-k3-b300:{row.selector}", RunOptions())
+        assert asked.points[0].identity.point_id == row.identity.point_id
+        assert asked.scored is not None and asked.not_scored is None
+        assert [task.id for task in asked.tasks] == ["basics"]
+        assert row.plain()["eval_start"] is True
+        for role, verified in zip(
+            asked.choice.deployment.roles, asked.scored.choice.deployment.roles, strict=True
+        ):
+            config, real = role.flag("speculative-config"), verified.flag("speculative-config")
+            assert isinstance(config, dict) and isinstance(real, dict)
+            assert (config["rejection_sample_method"], config["synthetic_acceptance_length"]) == (
+                "synthetic",
+                3.36,
+            )
+            assert real == {
+                **{key: value for key, value in config.items() if key != "synthetic_acceptance_length"},
+                "rejection_sample_method": "block",
+            }
+
+
+def test_a_recipe_for_evals_that_is_not_there_is_found_before_the_run(tmp_path: Path) -> None:
+    """`check` calls it an error where the run would refuse; without evals that run, it is a note."""
+    copy = tmp_path / "kimi"
+    shutil.copytree(ROOT, copy)
+    text = (copy / MASTER).read_text(encoding="utf-8")
+    more = "SYNTHETIC_ACCEPTANCE=true\n          - EVAL_CONFIG_FILE=recipes/none.yaml"
+    (copy / MASTER).write_text(text.replace("SYNTHETIC_ACCEPTANCE=true", more), encoding="utf-8")
+    found = [one.severity for one in check_suite(str(copy)).findings if one.code == "SPC608"]
+    assert found == ["error"] * 3
+    selector = f"{copy}:kimik3-fp4-b300-dynamo-vllm-agentic-dspark-mooncake-dcp8-agg"
+    with pytest.raises(ServemarkError) as caught:
+        prepare(selector, RunOptions())
+    assert (caught.value.key, caught.value.exit_code) == ("plan.no_eval_recipe", 2)
+    assert prepare(selector, RunOptions(evals=False)).scored is None
+
+
+def test_a_length_that_the_engine_cannot_be_told_is_refused(tmp_path: Path) -> None:
+    """No row says that a length was forced where none was; `check` has an error for it too."""
+    copy = tmp_path / "kimi"
+    shutil.copytree(ROOT, copy)
+    text = (copy / MASTER).read_text(encoding="utf-8")
+    (copy / MASTER).write_text(text.replace("_LENGTH=3.36", "_LENGTH=golden"), encoding="utf-8")
+    with pytest.raises(ServemarkError) as caught:
+        prepare(f"{copy}:kimik3-fp4-b300-dynamo-vllm-agentic-dspark-mooncake-dcp8-agg", RunOptions())
+    assert (caught.value.key, caught.value.exit_code) == ("plan.forces_nothing", 2)
+    assert "SPC607" in [one.code for one in check_suite(str(copy)).findings if one.severity == "error"]
 
 
 def leaves(node: Node, path: str = "") -> dict[str, object]:

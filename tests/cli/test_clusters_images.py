@@ -17,6 +17,8 @@ launch:
     launcher: slurm
     partition: batch
     gpus-per-node: 8
+    labels: [gb, hopper]
+    budgets-s: {images: 3600, replay: 90.5}
 """
 
 
@@ -40,6 +42,10 @@ def test_clusters_are_listed_and_shown(home: Path, capsys: pytest.CaptureFixture
     assert "batch" in capsys.readouterr().out
     assert run_cli(["clusters", "show", "big", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["gpus-per-node"] == 8
+    assert run_cli(["clusters", "show", "big"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "budgets-s: {images: 3600, replay: 90.5}" in lines
+    assert "labels: [gb, hopper]" in lines and "exclusive: true" in lines
     assert run_cli(["clusters", "show", "bgi"]) == 2
     assert "did you mean big" in capsys.readouterr().err
     assert run_cli(["clusters", "check", "here"]) == 0

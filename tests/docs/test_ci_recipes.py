@@ -145,6 +145,36 @@ def test_labels_of_the_sweep() -> None:
     assert one[-2:] == ["--home", "/r/pr/7-9"]
 
 
+@pytest.mark.parametrize(("said", "starts", "code"), [("0", False, 0), ("2", True, 0), ("", False, 1)])
+def test_a_merge_request_without_a_changed_point_ends_well(
+    said: str, starts: bool, code: int, tmp_path: Path
+) -> None:
+    """GitLab runs a job's lines as one script of `set -eo pipefail`. No point: nothing is started, and the job is green.
+    A plan that cannot be made is a failure, and starts nothing either."""
+    job = yaml.safe_load(GITLAB.read_text(encoding="utf-8"))["servemark-sweep"]["script"]
+    plan = f'echo "{{\\"points\\": [$(seq -s, {said})]}}"' if said else "return 2"
+    stub = (
+        f'servemark() {{ if [ "$1" = plan ]; then {plan}; else echo "did $1 $2"; fi; }}\n'
+        if said != "0"
+        else 'servemark() { if [ "$1" = plan ]; then echo "{\\"points\\": []}"; else echo "did $1 $2"; fi; }\n'
+    )
+    env = {"SERVEMARK_RESULTS": str(tmp_path), "CI_MERGE_REQUEST_IID": "7", "CI_PIPELINE_ID": "9",
+           "CI_MERGE_REQUEST_DIFF_BASE_SHA": "b", "SWEEP_MODE": "--fail-fast", "SERVEMARK_SITE": "s",
+           "PATH": os.environ["PATH"]}  # fmt: skip
+    script = stub + "\n".join(job)
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", script],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert ("did sweep start" in done.stdout) == starts, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
+    assert (tmp_path / "unofficial").exists() == starts
+
+
 @pytest.mark.parametrize("where, script", list(all_scripts()), ids=lambda text: text[:20])
 def test_shell_parses(where: str, script: str) -> None:
     """`bash -n`; and shellcheck where it is installed."""

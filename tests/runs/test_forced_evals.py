@@ -1,13 +1,13 @@
-"""A recipe that forces acceptance runs no eval; what it asks for and what the suite wants stand in the declaration."""
+"""A recipe that forces acceptance is scored on a deployment of its own; what is asked for stands in the declaration."""
 
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from servemark.base.errors import ServemarkError
 from servemark.runs.manifest import declared
 from servemark.runs.request import LineRequest, RunOptions, prepare
 
@@ -30,16 +30,40 @@ def request(folder: Path, arguments: str, *, evals: bool = True) -> LineRequest:
 SPECULATION = f"      spec-type: draft-simple\n      spec-draft-model: {MODEL}\n      spec-draft-n-max: 3\n"
 
 
-def test_forced_acceptance_refuses_evals_and_names_the_line(tmp_path: Path) -> None:
-    with pytest.raises(ServemarkError) as caught:
-        request(tmp_path, SPECULATION + "      spec-synth-len: 2.5\n")
-    assert (caught.value.key, caught.value.exit_code) == ("evals.forced.recipe", 2)
-    assert "agg-cpu.yaml:" in str(caught.value.where)
-    shutil.rmtree(tmp_path / "quickstart")
-    found = declared(request(tmp_path, SPECULATION + "      spec-synth-len: 2.5\n", evals=False))
+def test_forced_points_are_scored_on_a_deployment_of_their_own(tmp_path: Path) -> None:
+    """The recipe forces a length; the tasks are asked on the same recipe without that argument, and the row says so."""
+    asked = request(tmp_path, SPECULATION + "      spec-synth-len: 2.5\n")
+    found = declared(asked)
+    assert asked.scored is not None and asked.tasks and asked.not_scored is None
+    measured, scored = (each.choice.deployment.roles[0].args for each in (asked, asked.scored))
+    assert measured == {**scored, "spec-synth-len": 2.5}
     assert found["acceptance_length"] == 2.5
     assert isinstance(found["speculation"], dict)
     assert found["speculation"]["acceptance"] == "forced"
+    apart = found["eval_deployment"]
+    assert isinstance(apart, dict)
+    assert apart["acceptance"] == "real"
+    assert apart["fingerprint"] == asked.scored.choice.deployment.fingerprint()
+    assert apart["differences"] == [
+        {"role": "aggregated", "name": "spec-synth-len", "measured": 2.5, "scored": None}
+    ]
+    assert asked.points[0].identity.canonical["deployment"] == asked.choice.deployment.fingerprint()
+    shutil.rmtree(tmp_path / "quickstart")
+    without = request(tmp_path, SPECULATION + "      spec-synth-len: 2.5\n", evals=False)
+    assert without.scored is None
+    assert "eval_deployment" not in declared(without)
+
+
+def test_what_nothing_can_take_away_is_measured_and_not_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never scored under forced acceptance: where it stays, the tasks fall away and the row says why."""
+    monkeypatch.setattr("servemark.plan.points.as_verified", replace)
+    asked = request(tmp_path, SPECULATION + "      spec-synth-len: 2.5\n")
+    assert asked.tasks == () and asked.scored is None and asked.points
+    said = declared(asked)["not_scored"]
+    assert isinstance(said, dict)
+    assert (said["code"], said["name"]) == ("forced_acceptance", "spec-synth-len")
 
 
 def test_real_speculation_is_declared_with_the_threshold_of_the_model(tmp_path: Path) -> None:

@@ -90,9 +90,19 @@ def show_cluster(name: str, file: Path | None, home: str | None, as_json: bool) 
         return 0
     for key, value in plain(cluster).items():
         if value not in (None, [], {}):
-            shown = value if isinstance(value, (str, int)) else json.dumps(value, ensure_ascii=False)
-            click.echo(f"{key}: {shown}")
+            click.echo(f"{key}: {_shown(value)}")
     return 0
+
+
+def _shown(value: object) -> str:
+    """A value on one line, as the file spells it: `[a, b]`, `{images: 3600}`."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_shown(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_shown, value)) + "]"
+    return f"{value:g}" if isinstance(value, float) else "—" if value is None else str(value)
 
 
 @clusters.command("check", cls=ClustersVerb)
@@ -130,6 +140,8 @@ def plain(cluster: LaunchCluster) -> dict[str, object]:
         key = {"image_import": "import"}.get(field.name, field.name.replace("_", "-"))
         if field.name == "at":
             body["at"] = str(value)
+        elif field.name == "budgets_s":
+            body[key] = dict(value)
         elif field.name in ("model_paths", "environment"):
             body[key] = {name: str(each) for name, each in value}
         elif field.name == "image_import":

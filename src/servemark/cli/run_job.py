@@ -15,6 +15,7 @@ from servemark.base.errors import ServemarkError
 from servemark.base.files import make_folder
 from servemark.base.home import Home
 from servemark.base.messages import current_language, text
+from servemark.catalog.acceptance import differences
 from servemark.catalog.selector import parse_selector
 from servemark.cli.line_view import print_line
 from servemark.cli.live import LiveView
@@ -79,7 +80,6 @@ def print_outcome(outcome: LineOutcome, page: Path | None) -> None:
 
 def dry_run_facts(request: LineRequest) -> dict[str, object]:
     """What would run, as one plain value."""
-    launcher = site_of(request.cluster, Path("HOME"), request.host).launcher
     return {
         "suite": request.choice.suite.name,
         "arm": request.choice.arm.key,
@@ -101,24 +101,30 @@ def dry_run_facts(request: LineRequest) -> dict[str, object]:
         "evals": [{"task": t.id, "version": t.version, "n": len(t.items)} for t in request.tasks],
         "inputs": request.inputs,
         "cluster": None if request.described is None else request.described.name,
-        "steps": [
-            {
-                "name": step.name,
-                "stage": step.stage,
-                "node": step.node.name,
-                "gpus": list(step.gpus),
-                "argv": list(step.process.argv),
-                "command": launcher.describe(step.request()),
-                "env": dict(step.env),
-                "files": dict(step.process.files),
-                "ready": None
-                if step.process.probe is None
-                else step.process.probe.base_url + step.process.probe.path,
-                "not_handed_over": list(step.process.ignored),
-            }
-            for step in shown_steps(request)
-        ],
+        "steps": _steps(request),
+        "eval_steps": None if request.scored is None else _steps(request.scored),
     }
+
+
+def _steps(request: LineRequest) -> list[dict[str, object]]:
+    launcher = site_of(request.cluster, Path("HOME"), request.host).launcher
+    return [
+        {
+            "name": step.name,
+            "stage": step.stage,
+            "node": step.node.name,
+            "gpus": list(step.gpus),
+            "argv": list(step.process.argv),
+            "command": launcher.describe(step.request()),
+            "env": dict(step.env),
+            "files": dict(step.process.files),
+            "ready": None
+            if step.process.probe is None
+            else step.process.probe.base_url + step.process.probe.path,
+            "not_handed_over": list(step.process.ignored),
+        }
+        for step in shown_steps(request)
+    ]
 
 
 def shown_steps(request: LineRequest) -> tuple[PlannedStep, ...]:
@@ -160,6 +166,21 @@ def _node_lines(request: LineRequest) -> list[str]:
     return lines
 
 
+def _scored_lines(request: LineRequest, scored: LineRequest) -> list[str]:
+    """What the tasks are asked on instead, and how it differs; its commands where they are another recipe's."""
+    measured, other = request.choice.deployment, scored.choice.deployment
+    found = [text("cli.run.dry_scored", None, recipe=other.at, fingerprint=other.fingerprint()[:16])]
+    for each in differences(measured, other):
+        was, now = (
+            "—" if value is None else printable(str(value), 200) for value in (each.measured, each.scored)
+        )
+        name = printable(each.name, 200)
+        found.append(
+            "  " + text("cli.run.dry_scored_change", None, role=each.role, name=name, was=was, now=now)
+        )
+    return found if measured.file == other.file else found + _node_lines(scored)
+
+
 def dry_run_json(request: LineRequest) -> str:
     """One JSON object."""
     return json.dumps(dry_run_facts(request), ensure_ascii=False)
@@ -199,5 +220,9 @@ def dry_run_text(request: LineRequest) -> str:
         for p in request.points
     ]
     lines += [text("cli.run.dry_eval", None, task=t.id, n=len(t.items)) for t in request.tasks]
+    if request.not_scored is not None:
+        lines.append(text("runs.not_scored", None, name=request.not_scored.name))
     lines += _node_lines(request)
+    if request.scored is not None:
+        lines += _scored_lines(request, request.scored)
     return "\n  ".join(lines)

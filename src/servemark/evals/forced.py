@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from servemark.base.errors import Layer, ServemarkError
+from servemark.catalog.acceptance import master_force
 from servemark.catalog.arms import SearchEntry
 from servemark.catalog.deployment import Deployment
 from servemark.checks.golden import recipe_lengths
@@ -19,7 +20,6 @@ from servemark.evals.acceptance import Acceptance, SpecCounters, acceptance, spe
 from servemark.launch.engines.prometheus import parse_prometheus
 from servemark.launch.http_probe import ProbeError, fetch, fetch_json
 
-_ON = frozenset({"true", "1", "yes", "on"})
 _LENGTH_KEYS = ("synthetic_acceptance_length", "speculative.synth_len", "synth_len", "simulate_acc_len")
 _RATE_KEYS = ("synthetic_acceptance_rates", "speculative.synth_rates", "synth_rates")
 _ENV_KEYS = ("SGLANG_SIMULATE_ACC_LEN", "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS")
@@ -65,13 +65,8 @@ class Forced:
 
 def forced_in_master(entry: SearchEntry) -> Forced | None:
     """What the arm's additional settings force."""
-    for block in (entry.prefill, entry.decode):
-        length = block.setting("SYNTHETIC_ACCEPTANCE_LENGTH")
-        switch = block.setting("SYNTHETIC_ACCEPTANCE")
-        if length is not None or (switch or "").strip().lower() in _ON:
-            name = "SYNTHETIC_ACCEPTANCE" if length is None else "SYNTHETIC_ACCEPTANCE_LENGTH"
-            return Forced("master", name, str(entry.at), _number(length))
-    return None
+    said = master_force(entry)
+    return None if said is None else Forced("master", said.name, str(said.at), said.length)
 
 
 def forced_in_recipe(deployment: Deployment) -> Forced | None:

@@ -32,6 +32,9 @@ def with_evals(rows: list[PlanRow], mode: EvalMode, keys: dict[int, str]) -> lis
         if mode == "only":
             _highest(by_kind["agentic-single"], _hardware, 1, found)
             _highest(by_kind["agentic-multi"], topology, MIN_EVAL_CONCURRENCY, found)
+    for row in rows:
+        if id(row) in found and row.scored_apart:
+            found[id(row)].append(reason("plan.eval.verified"))
     marked = [replace(row, eval=tuple(found[id(row)])) if id(row) in found else row for row in rows]
     if mode == "marked":
         return marked

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from servemark.base.errors import input_error
+from servemark.catalog.acceptance import EVAL_RECIPE, as_measured, as_verified, master_force
 from servemark.catalog.arms import Arm, SearchEntry
 from servemark.catalog.deployment import Deployment
 from servemark.catalog.fields import nearest
@@ -22,7 +23,11 @@ class Choice:
     arm: Arm
     entry: SearchEntry
     deployment: Deployment
+    """What points are measured on: the recipe, with the acceptance length that the master forces."""
     concurrencies: tuple[int, ...]
+    verified: Deployment | None
+    """What accuracy is scored on: `deployment` itself where it forces no acceptance, else one without; None where the
+    entry names another recipe for it and that one cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +50,44 @@ def choose(selector: Selector, default_suite: str | None = None) -> Choice:
     suite = load_suite(where if where is not None else selector.arm)
     arm = suite.arm(selector.arm)
     entry = _entry(arm, selector.topology)
-    deployment = suite.deployment(arm, entry)
+    deployment, verified = deployments(suite, arm, entry)
     listed = tuple(sorted(entry.concurrencies))
     if selector.concurrencies is None:
-        return Choice(suite, arm, entry, deployment, listed)
+        return Choice(suite, arm, entry, deployment, listed, verified)
     for asked in selector.concurrencies:
         if asked not in listed:
             shown = ", ".join(map(str, listed))
             raise input_error("catalog.unlisted_concurrency", arm=arm.key, listed=shown, asked=asked)
-    return Choice(suite, arm, entry, deployment, tuple(sorted(selector.concurrencies)))
+    return Choice(suite, arm, entry, deployment, tuple(sorted(selector.concurrencies)), verified)
+
+
+def deployments(suite: Suite, arm: Arm, entry: SearchEntry) -> tuple[Deployment, Deployment | None]:
+    """What an entry's points are measured on, and what their accuracy is scored on: the same where nothing forces
+    acceptance, else the entry's own recipe for evals or the same recipe, without what forces.
+
+    Raises ServemarkError (exit 2) for a recipe that cannot be read, and where the master forces a length that the
+    engine cannot be told: the row would then say what did not happen.
+    """
+    recipe = suite.deployment(arm, entry)
+    deployment = as_measured(entry, recipe)
+    if as_verified(deployment) is deployment:
+        if master_force(entry) is not None:
+            values = {"arm": arm.key, "engine": recipe.engine, "file": recipe.file}
+            raise input_error("plan.forces_nothing", where=str(entry.prefill.at), **values)
+        return deployment, deployment
+    setting = entry.prefill.setting(EVAL_RECIPE)
+    if setting is not None:
+        own = suite.reading(setting, entry.prefill.at).deployment
+        return deployment, None if own is None else as_verified(own)
+    return deployment, as_verified(recipe)
+
+
+def require_scorable(entry: SearchEntry, verified: Deployment | None) -> Deployment:
+    """What the tasks are asked on. Raises ServemarkError (exit 2) where the entry's own recipe for it is not there."""
+    if verified is None:
+        file = entry.prefill.setting(EVAL_RECIPE)
+        raise input_error("plan.no_eval_recipe", where=str(entry.prefill.at), setting=EVAL_RECIPE, file=file)
+    return verified
 
 
 def points(choice: Choice, scenario: dict[str, object]) -> tuple[Point, ...]:

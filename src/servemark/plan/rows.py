@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from servemark.base.messages import text
+from servemark.catalog.acceptance import as_measured, as_verified
 from servemark.catalog.arms import Arm, SearchEntry, WorkerBlock
 from servemark.catalog.identity import Identity
 from servemark.catalog.nodes import Position
@@ -64,6 +65,15 @@ class PlanRow:
         return f"{first}-{'single' if self.entry.single_node else 'multi'}"
 
     @property
+    def scored_apart(self) -> bool:
+        """Acceptance is forced on this point: its accuracy needs a start of its own, with real verification."""
+        deployment = self.recipe.deployment
+        if deployment is None:
+            return False
+        measured = as_measured(self.entry, deployment)
+        return as_verified(measured) is not measured
+
+    @property
     def selector(self) -> str:
         """How this point is named on a command line: `ARM/TOPOLOGY@CONC`."""
         return f"{self.arm.key}/{self.entry.topology}@{self.concurrency}"
@@ -118,6 +128,7 @@ class PlanRow:
             },
             "eval": [one.plain() for one in self.eval],
             "eval_only": self.eval_only,
+            "eval_start": bool(self.eval) and self.scored_apart,
             "canary": self.canary,
             "priority": self.priority,
             "why": [one.plain() for one in self.why],

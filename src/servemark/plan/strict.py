@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from servemark.catalog.acceptance import as_measured
 from servemark.catalog.arms import Arm, SearchEntry
 from servemark.catalog.fields import Fields, nearest
 from servemark.catalog.identity import Identity, identify_line
@@ -172,6 +173,10 @@ class _Maker:
         deployment = recipe.deployment
         fingerprint = None
         if deployment is not None:
+            measured = as_measured(entry, deployment)
+            if measured is not deployment:  # the entry's own, and exactly what will run
+                fingerprint = measured.fingerprint()
+        if deployment is not None and fingerprint is None:
             fingerprint = self.fingerprints.get(id(deployment))
             if fingerprint is None:
                 fingerprint = self.fingerprints[id(deployment)] = deployment.fingerprint()

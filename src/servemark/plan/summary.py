@@ -99,6 +99,8 @@ def _share(cluster: str | None, rows: Iterable[PlanRow]) -> Share:
         # A multi-node fixed-sequence entry is one allocation for its whole list; all else starts each point.
         start = id(row.entry) if row.kind == "fixed-multi" else row.identity.point_id
         starts[start] = row.gpus
+        if row.eval and row.scored_apart:
+            starts["scored", start] = row.gpus
         hours += row.gpus * (AGENTIC_HOURS if row.kind.startswith("agentic") else FIXED_HOURS)
     hours += START_HOURS * sum(starts.values())
     nodes = [row.nodes for row in rows if row.nodes is not None]

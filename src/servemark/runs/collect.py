@@ -6,7 +6,7 @@ import io
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
@@ -183,8 +183,10 @@ def finish(  # noqa: PLR0917 - all that a row is made from
     clock: PhaseClock,
     theory: TheoreticalHit,
     site: SiteFacts,
+    scored_on: Mapping[str, object],
 ) -> ResultRow:
-    """Build the row of one point from its evidence and write it, last and atomically."""
+    """Build the row of one point from its evidence and write it, last and atomically. `scored_on`: the deployment that
+    its tasks were asked on, where that is another one."""
     if measured.loop is None:
         raise RuntimeError("the point was not measured")
     with clock.phase("collect", point.concurrency):
@@ -207,7 +209,7 @@ def finish(  # noqa: PLR0917 - all that a row is made from
         finished_utc=utc_now(),
         identity=point.identity.canonical,
         declared=declared(request),
-        observed=_facts(identity, measured, seen, site, folder.file(GPU_METRICS)),
+        observed=_facts(identity, measured, seen, site, scored_on, folder.file(GPU_METRICS)),
         workload=workload_facts(request),
         cache_state=cache_state(request),
         asked_model=line_id,
@@ -233,11 +235,16 @@ def finish(  # noqa: PLR0917 - all that a row is made from
     return row
 
 
-def _facts(
-    identity: EngineIdentity, measured: Measured, seen: Summary, site: SiteFacts, gpu_metrics: Path
+def _facts(  # noqa: PLR0917 - everything observed
+    identity: EngineIdentity,
+    measured: Measured,
+    seen: Summary,
+    site: SiteFacts,
+    scored_on: Mapping[str, object],
+    gpu_metrics: Path,
 ) -> dict[str, object]:
     """Everything observed: what ran, its store, what moved between its workers, its site, when the window was on the
-    wall clock, and the GPUs' clocks in it."""
+    wall clock, the GPUs' clocks in it, and what answered the tasks where that was another deployment."""
     window = {} if measured.loop is None else measured_window(measured.loop, seen, measured.wall_zero)
     moved = kv_transfer_window(measured.counters_before, measured.counters_after)
     kv = {"kv_transfer": moved} if moved else {}
@@ -248,6 +255,7 @@ def _facts(
         | site.observed
         | window
         | clock_facts(gpu_metrics, window)
+        | ({"eval_deployment": dict(scored_on)} if scored_on else {})
     )
 
 

@@ -240,6 +240,11 @@ class LiveEngine:
             self.clock.seconds.pop(phase, None)
         self.start()
 
+    def become(self, request: LineRequest) -> None:
+        """Restart as another deployment of the same line, on the same nodes."""
+        self.request = request
+        self.restart()
+
     def stop(self) -> None:
         """Stop every step and give the allocation back; safe to call at any time."""
         if self.allocation is None:

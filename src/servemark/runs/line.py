@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+import time
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from servemark.base.errors import Layer, ServemarkError
@@ -18,13 +19,13 @@ from servemark.replay.records_io import RecordWriter
 from servemark.results.row import ResultRow
 from servemark.results.serialize import signed_json
 from servemark.runs.collect import MetricsSampler, finish, ingest
-from servemark.runs.deploy import LiveEngine, check_deployment, require_fits
+from servemark.runs.deploy import LiveEngine, SiteFacts, check_deployment, require_fits
 from servemark.runs.folder import ALLOCATION, LIVE_LOG, RunFolder, RunState, list_runs, write_json
 from servemark.runs.gpu_power import NAME as GPU_METRICS
 from servemark.runs.gpu_power import GpuPowerSampler
 from servemark.runs.interrupts import Interrupts
 from servemark.runs.manifest import manifest, new_line_id, run_id, utc_now
-from servemark.runs.measure import PointJob, measure
+from servemark.runs.measure import Measured, PointJob, measure, score
 from servemark.runs.phases import PhaseClock, budgets
 from servemark.runs.predictions import FAILED, predictions
 from servemark.runs.request import LineRequest
@@ -60,6 +61,20 @@ class LineOutcome:
 
 
 @dataclass(slots=True)
+class _Pending:
+    """A point that has been measured and has no row yet."""
+
+    point: Point
+    started: str
+    measured: Measured
+    identity: EngineIdentity
+    site: SiteFacts
+    seconds: dict[str, float]
+    """What the phases up to here took, those of its own start among them."""
+    scored_on: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class _Line:
     """State shared by the steps below."""
 
@@ -73,6 +88,8 @@ class _Line:
     others: set[str] = field(default_factory=set)
     theory: TheoreticalHit | None = None
     allocations: list[dict[str, object]] = field(default_factory=list)
+    waiting: list[_Pending] = field(default_factory=list)
+    """Points whose tasks are asked on another deployment, once all are measured."""
 
     def keep_allocation(self, facts: dict[str, object]) -> None:
         """Write down in every folder where the line runs, before anything runs there: one entry a try, newest last."""
@@ -96,6 +113,8 @@ def run_line(request: LineRequest, home: Home, view: RunView, line_id: str | Non
         stack.enter_context(line.interrupts)
         _make_folders(line, stack)
         view.begin(line_id, tuple(line.folders))
+        if request.not_scored is not None:
+            view.note("runs.not_scored", name=request.not_scored.name)
         first = next(iter(line.folders.values()))
         engine = LiveEngine(
             request=request,
@@ -158,17 +177,20 @@ def _points(line: _Line, engine: LiveEngine) -> None:
             engine.restart()
             with engine.clock.phase("health"):
                 identity = engine.identity()
-        last = number == len(line.request.points) - 1
-        _one_point(line, engine, identity, point, text, last=last)
+        pending = _measured(line, engine, identity, point, text)
+        if line.request.scored is not None:
+            line.waiting.append(pending)
+        else:
+            _finish(line, engine, pending, last=number == len(line.request.points) - 1)
+    _score(line, engine, text)
 
 
 def _healthy(line: _Line, engine: LiveEngine) -> tuple[EngineIdentity, TextMaker]:
     """Every worker has said what it is, and the deployment counts and fits what will be sent."""
     engine.require_healthy()
     identity = engine.identity()
-    rule = forced_by_engine(identity.details) if line.request.tasks else None
-    if rule is not None:
-        raise rule.refusal(str(engine.log_path))
+    if line.request.scored is None:
+        _require_verified(line, engine, identity)
     words = build_word_table(engine.tokenize)
     text = TextMaker(words, TEXT_SEED)
     marker = cache_bust_marker(line.outcome.line_id, "session") if line.request.cache_bust != "none" else ""
@@ -186,9 +208,58 @@ def _gpus_here(engine: LiveEngine) -> tuple[int, ...]:
     return tuple(sorted({gpu for step in engine.live.job.steps for gpu in step.gpus}))
 
 
-def _one_point(
-    line: _Line, engine: LiveEngine, identity: EngineIdentity, point: Point, text: TextMaker, *, last: bool
-) -> None:
+def _require_verified(line: _Line, engine: LiveEngine, identity: EngineIdentity) -> None:
+    """No task is asked of an engine that says it forces acceptance, whatever the suite says."""
+    rule = forced_by_engine(identity.details) if line.request.tasks else None
+    if rule is not None:
+        raise rule.refusal(str(engine.log_path))
+
+
+def _score(line: _Line, engine: LiveEngine, text: TextMaker) -> None:
+    """Ask the tasks of every point that waits, on the deployment with real verification, and end those points."""
+    scored = line.request.scored
+    if scored is None or not line.waiting:
+        return
+    line.interrupts.check()
+    line.view.note("runs.scored_apart", points=len(line.waiting))
+    begun = time.monotonic()
+    engine.become(scored)
+    with engine.clock.phase("health"):
+        engine.require_healthy()
+        identity = engine.identity()
+    _require_verified(line, engine, identity)
+    facts: dict[str, object] = {
+        "acceptance": "real",
+        "fingerprint": scored.choice.deployment.fingerprint(),
+        "engine": asdict(identity),
+    }
+    facts["start_s"] = round(time.monotonic() - begun, 3)
+    for pending in line.waiting:
+        folder = line.folders[pending.point.concurrency]
+        with RecordWriter(folder.file("requests.jsonl")) as records:
+            score(_job(line, engine, pending.point, text, records), pending.measured)
+        pending.scored_on = facts
+    for pending in line.waiting:
+        _finish(line, engine, pending, last=pending is line.waiting[-1])
+
+
+def _job(line: _Line, engine: LiveEngine, point: Point, text: TextMaker, records: RecordWriter) -> PointJob:
+    return PointJob(
+        request=line.request.at(point.concurrency),
+        engine=engine,
+        concurrency=point.concurrency,
+        marker_salt=f"{line.outcome.line_id}/{point.concurrency}",
+        text=text,
+        keep=records.write,
+        samples_path=line.folders[point.concurrency].file(SAMPLES_NAME),
+        view=line.view,
+        interrupts=line.interrupts,
+    )
+
+
+def _measured(
+    line: _Line, engine: LiveEngine, identity: EngineIdentity, point: Point, text: TextMaker
+) -> _Pending:
     folder = line.folders[point.concurrency]
     started = utc_now()
     gpus = _gpus_here(engine)
@@ -197,38 +268,34 @@ def _one_point(
         MetricsSampler(engine, folder.file("server_metrics.jsonl")),
         GpuPowerSampler(folder.file(GPU_METRICS), len(gpus), gpus),
     ):
-        job = PointJob(
-            request=line.request.at(point.concurrency),
-            engine=engine,
-            concurrency=point.concurrency,
-            marker_salt=f"{line.outcome.line_id}/{point.concurrency}",
-            text=text,
-            keep=records.write,
-            samples_path=folder.file(SAMPLES_NAME),
-            view=line.view,
-            interrupts=line.interrupts,
-        )
-        measured = measure(job)
-    with engine.clock.noted("collect", point.concurrency):
+        measured = measure(_job(line, engine, point, text, records))
+    return _Pending(point, started, measured, identity, engine.observed(), dict(engine.clock.seconds))
+
+
+def _finish(line: _Line, engine: LiveEngine, pending: _Pending, *, last: bool) -> None:
+    """Settle a point's files and write its row."""
+    folder = line.folders[pending.point.concurrency]
+    engine.clock.seconds = dict(pending.seconds)
+    with engine.clock.noted("collect", pending.point.concurrency):
         _note_others(line)
         folder.settle_log(engine.log_path)
         folder.settle_step_logs(engine.step_logs())
         folder.release_reserve()
-        site = engine.observed()
     if last:  # so that its row says how long the end took; the engine goes on for the others
         engine.stop()
     row = finish(
-        line.request.at(point.concurrency),
+        line.request.at(pending.point.concurrency),
         folder,
         line.outcome.line_id,
-        point,
-        started,
-        measured,
-        identity,
+        pending.point,
+        pending.started,
+        pending.measured,
+        pending.identity,
         sorted(line.others),
         engine.clock,
         line.theory or line.request.theory,
-        site,
+        pending.site,
+        pending.scored_on,
     )
     line.outcome.done.append(folder.path)
     line.outcome.rows.append(row)

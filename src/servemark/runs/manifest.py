@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from servemark.catalog.acceptance import differences
 from servemark.evals.expected import ExpectedSet
 from servemark.evals.forced import forced
 from servemark.launch.engines.registry import FRAMEWORKS
@@ -60,6 +61,27 @@ def declared(request: LineRequest) -> dict[str, object]:
         "engine_args": dict(choice.deployment.roles[0].args),
         **_speculation(request),
         **_thresholds(request),
+        **_scored_on(request),
+    }
+
+
+def _scored_on(request: LineRequest) -> dict[str, object]:
+    """Where acceptance is forced: the deployment that tasks are asked on instead, or why none is asked."""
+    rule, scored = request.not_scored, request.scored
+    if rule is not None:
+        return {
+            "not_scored": {"code": "forced_acceptance", "by": rule.by, "name": rule.name, "at": rule.where}
+        }
+    if scored is None:
+        return {}
+    measured, other = request.choice.deployment, scored.choice.deployment
+    return {
+        "eval_deployment": {
+            "acceptance": "real",
+            "file": other.file,
+            "fingerprint": other.fingerprint(),
+            "differences": [each.plain() for each in differences(measured, other)],
+        }
     }
 
 

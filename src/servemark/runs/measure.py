@@ -42,6 +42,8 @@ class Measured:
     counters_after: EngineCounters | None = None
     phases_s: dict[str, float] = field(default_factory=dict)
     wall_zero: float = 0.0
+    zero_ns: int = 0
+    """The client's zero, a value of `time.monotonic_ns()`."""
     wall_start: float = 0.0
     mono_start: float = 0.0
     wall_end: float = 0.0
@@ -124,17 +126,14 @@ def measure(job: PointJob) -> Measured:
 
 async def _measure(job: PointJob) -> Measured:
     out = Measured()
-    bench = job.request.choice.deployment.benchmark
-    target = Target(
-        base_url=job.engine.base_url, model=job.engine.served_name, idle_timeout_s=bench.idle_timeout_s
-    )
     ends, limit = _Ends(job.concurrency), _Limit(job.engine.clock.budgets_s)
 
     def sink(record: RequestRecord) -> None:
         job.keep(record)
         ends.note(record)
 
-    async with Client(target) as client:
+    async with Client(_target(job)) as client:
+        out.zero_ns = client.zero_ns
         stop = StopSignal()
         async with _watched(job, stop, ends, limit):
             limit.enter("warmup")
@@ -147,16 +146,54 @@ async def _measure(job: PointJob) -> Measured:
             await _window(job, client, sink, stop, out)
             _raise_if_ended(job, ends, limit)
             _raise_if_none_ok(job, ends)
-            if job.request.tasks:
-                begun = time.monotonic()
-                limit.enter("evals")
-                job.view.phase("evals", job.concurrency)
-                with SampleWriter(job.samples_path) as samples:
-                    for task in job.request.tasks:
-                        out.evals.append(await _evaluate(job, client, task, sink, samples.write, stop))
-                        _raise_if_ended(job, ends, limit)
-                out.phases_s["evals"] = time.monotonic() - begun
+            if job.request.tasks and job.request.scored is None:
+                await _evals(job, client, sink, stop, ends, limit, out)
     return out
+
+
+def score(job: PointJob, out: Measured) -> None:
+    """Ask the tasks of a point that has been measured, on the deployment that runs now, and put them into `out`.
+    Raises as `measure`."""
+    run(_score(job, out))
+
+
+async def _score(job: PointJob, out: Measured) -> None:
+    ends, limit = _Ends(job.concurrency), _Limit(job.engine.clock.budgets_s)
+
+    def sink(record: RequestRecord) -> None:
+        job.keep(record)
+        ends.note(record)
+
+    async with Client(_target(job), zero_ns=out.zero_ns) as client:
+        stop = StopSignal()
+        async with _watched(job, stop, ends, limit):
+            await _evals(job, client, sink, stop, ends, limit, out)
+
+
+async def _evals(  # noqa: PLR0917 - the state of one point
+    job: PointJob,
+    client: Client,
+    sink: Callable[[RequestRecord], None],
+    stop: StopSignal,
+    ends: _Ends,
+    limit: _Limit,
+    out: Measured,
+) -> None:
+    begun = time.monotonic()
+    limit.enter("evals")
+    job.view.phase("evals", job.concurrency)
+    with SampleWriter(job.samples_path) as samples:
+        for task in job.request.tasks:
+            out.evals.append(await _evaluate(job, client, task, sink, samples.write, stop))
+            _raise_if_ended(job, ends, limit)
+    out.phases_s["evals"] = time.monotonic() - begun
+
+
+def _target(job: PointJob) -> Target:
+    bench = job.request.choice.deployment.benchmark
+    return Target(
+        base_url=job.engine.base_url, model=job.engine.served_name, idle_timeout_s=bench.idle_timeout_s
+    )
 
 
 async def _window(

@@ -14,11 +14,11 @@ from servemark.catalog.nodes import errors_of, problems_error
 from servemark.catalog.selector import parse_selector
 from servemark.catalog.suite import Suite
 from servemark.catalog.yaml_nodes import read_yaml
-from servemark.evals.forced import forced
+from servemark.evals.forced import Forced, forced_in_recipe
 from servemark.evals.registry import find_task
 from servemark.evals.tasks import EvalTask
 from servemark.launch.job import frontend_of
-from servemark.plan.points import Choice, Point, choose, points
+from servemark.plan.points import Choice, Point, choose, points, require_scorable
 from servemark.runs.site import find_place
 from servemark.traces.generator import generate
 from servemark.traces.identity import source_id
@@ -68,6 +68,7 @@ class LineRequest:
     cold: bool
     """True: the engine is restarted before each point. False: each point's prompts carry a marker of their own."""
     tasks: tuple[EvalTask, ...]
+    """Asked on `scored`."""
     port: int | None
     inputs: dict[str, dict[str, object]]
     """Every file that the line was made from: shown path -> {sha256, bytes}."""
@@ -80,6 +81,8 @@ class LineRequest:
     """What a clusters file says of this machine, where it runs here."""
     sizes: Mapping[int, int] = field(default_factory=dict)
     """Concurrency -> sessions of the workload that its point sends; empty: all of them."""
+    not_scored: Forced | None = None
+    """Why the recipe's tasks are not asked: acceptance is forced, and no known setting takes that away."""
 
     @property
     def described(self) -> LaunchCluster | None:
@@ -94,6 +97,15 @@ class LineRequest:
         work = self.workload
         source = {**work.source, "requests": taken}
         return replace(self, workload=replace(work, sessions=tuple(work.sessions[:taken]), source=source))
+
+    @property
+    def scored(self) -> LineRequest | None:
+        """The same line on the deployment that its tasks are asked on, where that is another one: started after the
+        points, with real verification of drafts. None where there is nothing to ask or nothing is forced."""
+        choice = self.choice
+        if not self.tasks or choice.verified is None or choice.verified is choice.deployment:
+            return None
+        return replace(self, choice=replace(choice, deployment=choice.verified))
 
 
 def scenario_of(
@@ -123,9 +135,9 @@ def prepare(selector_text: str, options: RunOptions, default_suite: str | None =
     bust: CacheBust = options.cache_bust or ("none" if bench.cache_state == "cold" else "session")
     cold = bust == "none"
     tasks = tuple(find_task(name, str(bench.at)) for name in bench.evals) if options.evals else ()
-    rule = forced(choice.entry, choice.deployment) if tasks else None
-    if rule is not None:
-        raise rule.refusal()
+    still = forced_in_recipe(require_scorable(choice.entry, choice.verified)) if tasks else None
+    if still is not None:  # never scored under forced acceptance
+        tasks = ()
     inputs.update(_suite_files(choice))
     place = _place(choice, options)
     here = place is None or place.launcher != "slurm"
@@ -145,6 +157,7 @@ def prepare(selector_text: str, options: RunOptions, default_suite: str | None =
         preflight=options.preflight,
         host=place if here else None,
         sizes=sizes_of(bench, choice.concurrencies) if fixed is not None and is_fixed(bench) else {},
+        not_scored=still,
     )
 
 

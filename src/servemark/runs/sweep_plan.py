@@ -13,6 +13,7 @@ from servemark.catalog.nodes import Problem, errors_of, problems_error
 from servemark.catalog.selector import Selector, parse_selector
 from servemark.catalog.suite import SUITE_FILE, Suite, read_suite, shipped_suites
 from servemark.plan.changed import base_of
+from servemark.plan.points import deployments, require_scorable
 from servemark.plan.rows import PlanRow
 from servemark.plan.selection import Selection
 from servemark.plan.strict import Wishes, plan_suite
@@ -208,7 +209,9 @@ def _points(
         row = each.row
         alone = options.by_point or each is canary
         key: object = number if alone else (each.suite.root, row.arm.key, row.entry.topology)
-        failure = _cannot_run(each) or gone.get(row.identity.point_id)
+        failure = _cannot_run(each, scored="--no-evals" not in options.arguments) or gone.get(
+            row.identity.point_id
+        )
         points.append(
             SweepPoint(
                 number=number,
@@ -237,12 +240,12 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _cannot_run(each: _Row) -> Failure | None:
-    """Why a point has no deployment that could be launched (a script's, another suite's); None when it has one."""
-    if each.row.recipe.deployment is not None:
-        return None
+def _cannot_run(each: _Row, *, scored: bool) -> Failure | None:
+    """Why a point has no deployment that could be launched (a script's, another suite's) or scored; None when it has one."""
     try:
-        each.suite.deployment(each.row.arm, each.row.entry)
+        deployment, verified = deployments(each.suite, each.row.arm, each.row.entry)
+        if scored and deployment.benchmark.evals:
+            require_scorable(each.row.entry, verified)
     except ServemarkError as error:
         return failure_of(error)
     return None

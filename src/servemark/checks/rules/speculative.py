@@ -247,7 +247,11 @@ def eval_is_real(view: EntryView) -> Iterator[Hit]:
     recipe = view.world.deployment_of(setting, view.entry.prefill)
     place = view.setting_at("EVAL_CONFIG_FILE")
     if recipe is None:
-        yield Hit(place, {"file": setting, "name": ""}, (), None, "unknown", "note")
+        own = view.deployment
+        if own is not None and own.benchmark.evals and stated_lengths(view):
+            yield Hit(place, {"file": setting, "name": ""}, (), None, "evals")
+        else:
+            yield Hit(place, {"file": setting, "name": ""}, (), None, "unknown", "note")
         return
     for role in recipe.roles:
         names: list[str] = [

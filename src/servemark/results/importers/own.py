@@ -215,7 +215,8 @@ def _acceptance(values: Mapping[str, Any], row: ResultRow) -> dict[str, object]:
     length = read_figure(values, "acceptance_length").value
     if length is not None:
         found["acceptance_length"] = length
-    said = row.declared.get("speculation")
+    own, apart = row.declared.get("speculation"), row.observed.get("eval_deployment")
+    said = apart if isinstance(apart, dict) else own
     if row.evals and isinstance(said, dict):
         found["eval_acceptance"] = said.get("acceptance")
     return found
