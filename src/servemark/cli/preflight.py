@@ -185,7 +185,9 @@ class _Kept:
 
     def __enter__(self) -> _Kept:
         if self._path is not None:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK  # a pipe without a reader would hold it up
+            flags = (
+                os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+            )  # a pipe without a reader would hold it up
             try:
                 self._handle = os.open(self._path, flags, 0o666)
             except OSError as error:

@@ -78,7 +78,7 @@ def _change(word: str) -> Change:
 
 
 _COUNTS: Mapping[str, Callable[[CacheConfig, int], CacheConfig]] = {
-    "gpu-tokens": lambda config, count: _with_pool(config, count),
+    "gpu-tokens": lambda config, count: _with_pool(config, count),  # noqa: PLW0108 - defined below
     "dram-tokens": lambda config, count: replace(config, dram_tokens=count),
     "workers": lambda config, count: replace(config, workers=count),
 }

@@ -72,13 +72,27 @@ def read_pool(path: Path) -> ScorePool | None:
             quantity, _, klass = name.partition("/")
             if quantity in QUANTITIES and klass in classes:
                 pairs = tuple((float(one), float(two)) for one, two in held)
-                if not all(abs(off) <= MOST_RESIDUAL and 0 < spread < math.inf for off, spread in pairs):
+                if not all(map(_sound, pairs)):
                     return None
                 scores[quantity, klass] = pairs
         fit = str(body["fit"])
         return ScorePool(int(body["points"]), scores, fit) if _FIT.match(fit) else None
-    except (OSError, ServemarkError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RecursionError):
+    except (
+        OSError,
+        ServemarkError,
+        ArithmeticError,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ):
         return None
+
+
+def _sound(held: Held) -> bool:
+    off, spread = held
+    return abs(off) <= MOST_RESIDUAL and 0 < spread < math.inf
 
 
 def has_fit(home: Home, pool: ScorePool) -> bool:
@@ -94,7 +108,8 @@ def write_pool(home: Home, model: SpeedModel, points: int) -> ScorePool:
         fit = write_calibration(model, folder(home)).stem
     except (OSError, ServemarkError, ValueError):
         fit = ""
-    made = ScorePool(points, dict(model.scores), fit)
+    scores = {key: tuple(filter(_sound, held)) for key, held in model.scores.items()}
+    made = ScorePool(points, scores, fit)
     body = {
         "schema": SCHEMA,
         "model": MODEL_VERSION,

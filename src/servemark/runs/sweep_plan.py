@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from servemark.base.errors import ServemarkError, input_error
+from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.base.files import sha256_file
 from servemark.base.printable import one_line
 from servemark.catalog.nodes import Problem, errors_of, problems_error

@@ -88,7 +88,12 @@ def _failure(said: dict[str, object]) -> Failure:
             told = find_text(f"{key}.short") is not None  # what a pruning says, not another sentence
             if kept and told and find_text(key, None, **kept) is not None:
                 return {"layer": LAYER, "key": key, "values": kept}
-        except (ArithmeticError, LookupError, ValueError, TypeError):  # other placeholders than this version's
+        except (
+            ArithmeticError,
+            LookupError,
+            ValueError,
+            TypeError,
+        ):  # other placeholders than this version's
             pass
     said_words = one_line(words)[:MAX_SAID] if isinstance(words, str) and words else "plan --prune"
     return {"layer": LAYER, "what": said_words}
