@@ -146,7 +146,8 @@ def test_problems_of_several_files_in_one_reading(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "key"),
-    [("nothing", "catalog.no_suite"), ("quikstart", "catalog.no_suite_near"), ("file", "catalog.suite_is_file"),
+    [("nothing", "catalog.no_suite"), ("a" * 5000, "catalog.no_suite"), ("a\0b", "catalog.no_suite"),
+     ("quikstart", "catalog.no_suite_near"), ("file", "catalog.suite_is_file"),
      ("empty", "catalog.no_suite_file")],
 )  # fmt: skip
 def test_what_is_no_suite(name: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -279,3 +279,94 @@ def test_a_reason_from_elsewhere_is_told_in_its_own_words(tmp_path: Path, cli: C
         assert point.failure is not None
         assert "\x1b" not in why(point.failure)
         assert why(point.failure).startswith(("because", "plan --prune"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text.replace('"points": 20', '"points": 1e400'),
+        lambda text: text.replace('"points": 20', '"points": NaN'),
+        lambda text: text.replace("[[", f"[[{'9' * 400}, 1], [", 1),
+        lambda text: text.replace("[[", "[[1e300, 1], [", 1),
+        lambda text: text.replace("[[", "[[0.1, Infinity], [", 1),
+        lambda text: text.replace('"fit": "', '"fit": "../'),
+        lambda text: text[:50],
+    ],
+)
+def test_damaged_residuals_are_made_again(
+    home: Path, suite: Path, cli: Cli, damage: Callable[[str], str]
+) -> None:
+    """Numbers beyond floats, beyond reason, a path for a name, half a file: the same answer as before, and a whole file."""
+    kept = home / "cache" / "predict-residuals.json"
+    _, said, _ = cli("predict", f"{suite}:good", "--json")
+    whole = kept.read_text(encoding="utf-8")
+    assert damage(whole) != whole
+    kept.write_text(damage(whole), encoding="utf-8")
+    assert cli("predict", f"{suite}:good", "--json") == (0, said, "")
+    assert kept.read_text(encoding="utf-8") == whole
+
+
+def test_a_home_that_keeps_nothing_still_predicts(home: Path, suite: Path, cli: Cli) -> None:
+    """A folder where residuals belong, then a file where their folder belongs, then the calibration gone."""
+    _, said, _ = cli("predict", f"{suite}:good", "--json")
+    kept = home / "cache" / "predict-residuals.json"
+    kept.unlink()
+    kept.mkdir()
+    assert cli("predict", f"{suite}:good", "--json") == (0, said, "")
+    kept.rmdir()
+    kept.parent.rmdir()
+    kept.parent.write_text("", encoding="utf-8")
+    assert cli("predict", f"{suite}:good", "--json") == (0, said, "")
+    kept.parent.unlink()
+    assert cli("predict", f"{suite}:good", "--json") == (0, said, "")
+    (calibration,) = (home / "calibrations").iterdir()
+    calibration.unlink()
+    assert cli("predict", f"{suite}:good", "--json") == (0, said, "")
+    assert calibration.is_file()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("workers=4097", "nothing that can be changed"),
+        ("workers=999999999999", "nothing that can be changed"),
+        ("segment=1e30GiB", "nothing that can be changed"),
+        ("gpu-tokens=1", "llama.cpp keeps a prompt a slot"),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused(cli: Cli, change: str, said: str) -> None:
+    """Before anything is simulated, or as the reason why nothing was."""
+    code, out, err = cli("predict", "quickstart@1", "--what-if", change)
+    assert code in {1, 2}
+    assert said in out + err
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 10**400])
+def test_numbers_of_a_forged_plan_are_told_in_its_words(tmp_path: Path, cli: Cli, number: float) -> None:
+    """No sentence is made of them, nor of its placeholders."""
+    body = pruned_quickstart(cli, tmp_path / "plan.json")
+    gone = body["pruned"]
+    assert isinstance(gone, list)
+    gone[0]["prune"]["values"] = dict.fromkeys(gone[0]["prune"]["values"], number)
+    (tmp_path / "plan.json").write_text(json.dumps(body), encoding="utf-8")
+    made = create(Home(tmp_path / "home"), SweepOptions(plan=str(tmp_path / "plan.json")))
+    (point,) = [p for p in read_status(Home(tmp_path / "home"), made).points if p.concurrency == 2]
+    assert point.failure == {"layer": "predict", "what": "words"}
+
+
+def test_a_plan_that_lets_everything_go_starts_nothing(tmp_path: Path, cli: Cli) -> None:
+    """Whatever the reasons are called."""
+    body = pruned_quickstart(cli, tmp_path / "plan.json")
+    gone, points = body["pruned"], body["points"]
+    assert isinstance(gone, list) and isinstance(points, list)
+    body["pruned"] = [each | {"prune": {"key": "x", "said": "because"}} for each in points] + gone
+    body["points"] = []
+    (tmp_path / "plan.json").write_text(json.dumps(body), encoding="utf-8")
+    code, _, err = cli("sweep", "start", "--plan", str(tmp_path / "plan.json"), "--rehearse")
+    assert code == 2
+    assert "lets every point go" in err
+    body["root"] = "a" * 100_000
+    (tmp_path / "plan.json").write_text(json.dumps(body), encoding="utf-8")
+    code, _, err = cli("sweep", "start", "--plan", str(tmp_path / "plan.json"), "--rehearse")
+    assert code == 2
+    assert "there is no suite" in err and len(err) < 1000

@@ -99,15 +99,20 @@ def test_residuals_are_kept_and_damage_is_no_fault(tmp_path: Path) -> None:
 
 
 def test_damaged_numbers_are_left_out(tmp_path: Path) -> None:
-    """Infinite residuals, spreads of 0, unknown classes."""
+    """Unknown classes; with infinite residuals or spreads of 0 the whole file is none, since what is left out would make
+    intervals narrower."""
     home, suite = Home(MADE["made_home"](tmp_path / "home")), MADE["made_suite"](tmp_path / "suite")
     forecast_arm(parse_selector(f"{suite}:good"), home, (32,), scenario_of=planned_scenario)
     body = json.loads(pool_path(home).read_text(encoding="utf-8"))
-    body["scores"] = {"tpot/interpolated": [[1e999, 1.0], [0.1, 0.0], [0.1, 1.0]], "x/y": [[1, 1]]}
+    body["scores"] = {"tpot/interpolated": [[0.1, 1.0]], "x/y": [[1, 1]]}
     pool_path(home).write_text(json.dumps(body), encoding="utf-8")
     pool = read_pool(pool_path(home))
     assert pool is not None
     assert pool.scores == {("tpot", "interpolated"): ((0.1, 1.0),)}
+    for bad in ([1e999, 1.0], [0.1, 0.0], [0.1, 1e999], [60.0, 1.0]):
+        body["scores"] = {"tpot/interpolated": [[0.1, 1.0], bad]}
+        pool_path(home).write_text(json.dumps(body), encoding="utf-8")
+        assert read_pool(pool_path(home)) is None
 
 
 def test_golden_and_real_stand_side_by_side() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -269,6 +270,20 @@ def test_a_calibration_gives_the_same_figures_again(tmp_path: Path) -> None:
     assert write_calibration(SpeedModel.fit(many(skip=[(5, 16)])), tmp_path) == path
     held = json.loads(path.read_text("utf-8"))["body"]["levels"]["tpot"]
     assert len(held["points"]) == len(held["residuals"]) == len(held["influence"])
+
+
+def test_a_damaged_calibration_is_written_again(tmp_path: Path) -> None:
+    """Cut short, a pipe in its place, then gone: what is named is whole, or an error; a pipe is never waited for."""
+    model = SpeedModel.fit([made(1, load) for load in LOADS])
+    path = write_calibration(model, tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    assert write_calibration(model, tmp_path).read_bytes() == whole
+    path.unlink()
+    os.mkfifo(path)
+    for touch in (lambda: write_calibration(model, tmp_path), lambda: read_calibration(path)):
+        with pytest.raises(ServemarkError):
+            touch()
 
 
 @pytest.mark.parametrize(

@@ -298,6 +298,17 @@ def test_the_verb(gpus: pytest.MonkeyPatch, tmp_path: Path, lang: str) -> None:
     assert {"figure", "unmeasured", "facts", "pinned"} <= kinds
 
 
+def test_lines_never_cost_the_measurement(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A full disk is a warning and all findings are told; a pipe that nobody reads is refused at once."""
+    monkeypatch.setenv("PYTHONPATH", str(SRC))
+    done = servemark("--gpu", "--json", "--gpu-lines", "/dev/full")
+    assert done.returncode in {0, 1} and "can no longer be written" in done.stderr
+    assert json.loads(done.stdout)["kind"] == "preflight"
+    os.mkfifo(tmp_path / "pipe")
+    done = servemark("--gpu", "--gpu-lines", str(tmp_path / "pipe"))
+    assert done.returncode == 2 and "cannot be written" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

@@ -135,6 +135,8 @@ def test_doubted_points_do_not_count(store: Store, tmp_path: Path) -> None:
         [figure("tpot_s.p50") | {"class": "none"}],
         [figure("tpot_s.p50", value=10**400, residuals=-1)],
         [figure("tpot_s.p50")] * 65,
+        [figure("tpot_s.p50", value=-1.0, low=-2.0, high=1.0)],
+        [figure("tpot_s.p50", value=1e308, low=0.0, high=1e308)],
     ],
 )
 def test_what_is_no_prediction_is_left_out(figures: object) -> None:
@@ -148,8 +150,16 @@ def test_said_afterwards_is_no_prediction() -> None:
     assert len(foretold_of(foretold(good))) == 1
     assert foretold_of(foretold(good, made_utc="2026-01-01T00:01:00Z")) == ()
     assert foretold_of(foretold(good, made_utc="yesterday")) == ()
+    assert foretold_of(foretold(good, made_utc="2025-99-99T99:99:99Z")) == ()
+    assert foretold_of(foretold(good, made_utc="٢٠٢٥-12-31T23:59:00Z")) == ()
     by_day = replace(foretold(good), execution=Execution("r1", 1, "2025-12-31"))
     assert len(foretold_of(by_day)) == 1  # a date alone says no more than the day
+
+
+def test_an_error_beyond_floats_is_none() -> None:
+    """(1e15 - m) / m overflows for the least m that a float can hold."""
+    (one,) = foretold_of(foretold(figure("tpot_s.p50", value=1e15, low=0.0, high=1e15)))
+    assert one._replace(measured=5e-324).error is None
 
 
 def test_round_trip_through_a_manifest() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servemark.base.errors import input_error
+from servemark.base.printable import one_line
 from servemark.catalog.fields import Fields, nearest
 from servemark.catalog.nodes import Position, Problem
 from servemark.catalog.yaml_nodes import read_yaml
@@ -17,6 +18,8 @@ _REFERENCE_RECIPES = "benchmarks/multi_node/srt-slurm-recipes"
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}\Z")
 """A suite's name becomes part of positions and file names."""
+MOST_SHOWN = 200
+"""Characters of a name that no file system takes, in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,11 @@ def suite_root(where: str | Path) -> Path:
     none."""
     path = Path(where)
     name = str(where)
+    if not _could_be(path):
+        name = one_line(name)
+        if len(name) > MOST_SHOWN:
+            name = name[:MOST_SHOWN] + "…"
+        raise input_error("catalog.no_suite", suite=name, shipped=", ".join(shipped_suites()))
     if "/" not in name and not path.is_dir():
         shipped = shipped_suites()
         if name in shipped:
@@ -70,6 +78,15 @@ def suite_root(where: str | Path) -> Path:
     near = nearest(name, shipped)
     which = "catalog.no_suite_near" if near else "catalog.no_suite"
     raise input_error(which, suite=name, near=near, shipped=", ".join(shipped))
+
+
+def _could_be(path: Path) -> bool:
+    """Whether the file system takes the name at all: not one that is too long, or has a NUL in it."""
+    try:
+        path.exists()
+    except (OSError, ValueError) as error:
+        return isinstance(error, PermissionError)  # may be one; said as the disk says it
+    return True
 
 
 def layout_of(root: Path, problems: list[Problem]) -> Layout:

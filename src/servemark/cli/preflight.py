@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
+import stat
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -159,24 +163,63 @@ def _gpus(root: HostRoot, keep: Path | None) -> list[Finding]:
     from servemark.preflight.gpu.findings import gpu_findings, plain_line  # noqa: PLC0415 - only when asked
     from servemark.preflight.gpu.lines import Line, Trouble  # noqa: PLC0415
 
-    with contextlib.ExitStack() as stack:
-        try:
-            file = stack.enter_context(keep.open("a", encoding="utf-8")) if keep is not None else None
-        except OSError as error:
-            raise input_error(
-                "preflight.gpu_lines_unwritable", path=keep, reason=error.strerror or error
-            ) from None
+    with _Kept(keep) as kept:
 
         def sink(line: Line) -> None:
-            if file is not None:
-                file.write(json.dumps(plain_line(line), ensure_ascii=False) + "\n")
-                file.flush()
+            kept.write(plain_line(line))
             if isinstance(line, Trouble):
                 return
             name = getattr(line, "name", None)
             _progress(text(f"preflight.gpu.figure.{name}") if name else text("preflight.topic.gpu_probe"))
 
         return gpu_findings(root, sink)
+
+
+class _Kept:
+    """Where results of --gpu are kept as they come; nowhere without a path. A disk that refuses later costs that file alone,
+    never the measurement."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._handle: int | None = None
+
+    def __enter__(self) -> _Kept:
+        if self._path is not None:
+            flags = (
+                os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+            )  # a pipe without a reader would hold it up
+            try:
+                self._handle = os.open(self._path, flags, 0o666)
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise input_error("preflight.gpu_lines_unwritable", path=self._path, reason=reason) from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def write(self, line: Mapping[str, object]) -> None:
+        """One line, whole: half a line is cut off again where the disk is full."""
+        if self._handle is None:
+            return
+        whole = json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+        try:
+            before = os.fstat(self._handle)
+            if os.write(self._handle, whole) == len(whole):
+                return
+            reason = os.strerror(errno.ENOSPC)
+            if stat.S_ISREG(before.st_mode):
+                os.ftruncate(self._handle, before.st_size)
+        except OSError as error:
+            reason = error.strerror or str(error)
+        click.echo(text("preflight.gpu_lines_stopped", None, path=self._path, reason=reason), err=True)
+        self._close()
+
+    def _close(self) -> None:
+        if self._handle is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._handle)
+            self._handle = None
 
 
 def _progress(what: str) -> None:

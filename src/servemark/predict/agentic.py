@@ -28,6 +28,8 @@ from servemark.traces.types import CacheBust, Workload
 ASSUMED_TTFT_S, ASSUMED_TOKEN_S = 1.0, 0.02
 """Of an engine that nobody has measured: they set how requests overlap, and no figure of speed is told then."""
 MAX_CHANGES = 8
+MAX_WORKERS = 4096
+"""As `trace simulate` takes them: each holds a pool of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +72,23 @@ def _change(word: str) -> Change:
     apply = _COUNTS.get(key)
     if apply is not None and value.isascii() and value.isdigit() and len(value) < 13:
         count = int(value)
-        if count or key != "workers":
+        if key != "workers" or 1 <= count <= MAX_WORKERS:
             return Change(key, word, lambda sized: apply(sized.config, count))
     raise input_error("predict.use.bad_change", word=word[:60], known=", ".join(("segment", *_COUNTS)))
 
 
 _COUNTS: Mapping[str, Callable[[CacheConfig, int], CacheConfig]] = {
-    "gpu-tokens": lambda config, count: replace(config, gpu_tokens=count),
+    "gpu-tokens": lambda config, count: _with_pool(config, count),  # noqa: PLW0108 - defined below
     "dram-tokens": lambda config, count: replace(config, dram_tokens=count),
     "workers": lambda config, count: replace(config, workers=count),
 }
+
+
+def _with_pool(config: CacheConfig, tokens: int) -> CacheConfig:
+    """A GPU pool of this size, where the cache's rules have one."""
+    if config.policy == "llamacpp" and not config.unified:
+        raise input_error("predict.use.no_pool")
+    return replace(config, gpu_tokens=tokens)
 
 
 def _with_segment(sized: SizedCache, size: int) -> CacheConfig:

@@ -22,6 +22,7 @@ from servemark.predict.speed_level import LevelState
 from servemark.predict.speed_points import QUANTITIES, Chosen, FitPoint, Quantity
 from servemark.predict.speed_scores import Held, ScoreClass
 from servemark.predict.speed_types import ConfigFacts
+from servemark.results.serialize import read_bounded
 
 SCHEMA = 1
 DIGITS = 9
@@ -67,14 +68,23 @@ def calibration(model: SpeedModel) -> dict[str, Any]:
 
 
 def write_calibration(model: SpeedModel, target: Path) -> Path:
-    """Writes the file into the folder `target` and returns its path; a file that is there already stays."""
+    """Writes the file into the folder `target` and returns its path; one that is there already stays, and is written again
+    where its bytes are others than its name says."""
     body = calibration(model)
     name = content_hash(body, 32)
     path = target / f"{name}.json"
-    if not path.exists():
+    whole = canonical_json({"hash": name, "body": body}).encode()
+    if not _holds(path, whole):
         target.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, canonical_json({"hash": name, "body": body}).encode())
+        write_atomic(path, whole)
     return path
+
+
+def _holds(path: Path, whole: bytes) -> bool:
+    try:
+        return path.stat().st_size == len(whole) and read_bounded(path, MOST_BYTES) == whole
+    except (OSError, ServemarkError):
+        return False
 
 
 def read_calibration(path: Path) -> SpeedModel:
@@ -82,9 +92,7 @@ def read_calibration(path: Path) -> SpeedModel:
     version."""
     shown = str(path)
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise input_error("predict.fit.calibration.unreadable", path=shown, reason=f"> {MOST_BYTES} B")
-        whole = json.loads(path.read_bytes())
+        whole = json.loads(_bytes(path, shown))
         body, name = whole["body"], whole["hash"]
         if body["schema"] != SCHEMA or body["model_version"] != MODEL_VERSION:
             found = f"{body['schema']}.{body['model_version']}"
@@ -95,8 +103,17 @@ def read_calibration(path: Path) -> SpeedModel:
         return _model(body)
     except ServemarkError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         reason = str(error)[:200]
+        raise input_error("predict.fit.calibration.unreadable", path=shown, reason=reason) from error
+
+
+def _bytes(path: Path, shown: str) -> bytes:
+    """A regular file's bytes: never a pipe's, nor of more than can be a calibration."""
+    try:
+        return read_bounded(path, MOST_BYTES)
+    except ServemarkError as error:
+        reason = error.what()
         raise input_error("predict.fit.calibration.unreadable", path=shown, reason=reason) from error
 
 

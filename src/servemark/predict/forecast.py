@@ -17,7 +17,7 @@ from servemark.base.home import Home
 from servemark.predict.fit_points import WHOLE, dataset_lengths, fit_point, fit_points, lengths_of, told
 from servemark.predict.matching import Match, is_version, known_configurations, matches, model_name
 from servemark.predict.planned import PlannedPoint
-from servemark.predict.score_pool import ScorePool, pool_path, read_pool, usable_count, write_pool
+from servemark.predict.score_pool import ScorePool, has_fit, pool_path, read_pool, usable_count, write_pool
 from servemark.predict.speed import SpeedModel
 from servemark.predict.speed_points import choose
 from servemark.predict.speed_types import (
@@ -122,7 +122,7 @@ class Forecaster:
         if not points:
             return cls(points)
         count, pool = usable_count(store), read_pool(pool_path(home))
-        if (pool is None or not pool.fresh(count)) and (wait or count <= QUICK):
+        if (pool is None or not pool.fresh(count) or not has_fit(home, pool)) and (wait or count <= QUICK):
             pool = write_pool(home, SpeedModel.fit(fit_points(usable_points(store))), count)
         return cls(points, pool)
 

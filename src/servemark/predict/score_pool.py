@@ -7,8 +7,10 @@ alone. The file may be deleted at any time. It is made anew when the points have
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,9 @@ from servemark.store.database import Store
 SCHEMA = 1
 GROWTH = 0.1
 """Relative change of the number of points from which residuals are made anew."""
+MOST_RESIDUAL = 50.0
+"""Natural logarithm of a ratio that no measurement is off by: beyond it the file is damaged."""
+_FIT = re.compile(r"([0-9a-f]{32})?\Z")
 Scores = Mapping[tuple[Quantity, ScoreClass], tuple[Held, ...]]
 
 
@@ -67,10 +72,32 @@ def read_pool(path: Path) -> ScorePool | None:
             quantity, _, klass = name.partition("/")
             if quantity in QUANTITIES and klass in classes:
                 pairs = tuple((float(one), float(two)) for one, two in held)
-                scores[quantity, klass] = tuple(p for p in pairs if math.isfinite(p[0]) and p[1] > 0)
-        return ScorePool(int(body["points"]), scores, str(body["fit"])[:64])
-    except (OSError, ServemarkError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                if not all(map(_sound, pairs)):
+                    return None
+                scores[quantity, klass] = pairs
+        fit = str(body["fit"])
+        return ScorePool(int(body["points"]), scores, fit) if _FIT.match(fit) else None
+    except (
+        OSError,
+        ServemarkError,
+        ArithmeticError,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ):
         return None
+
+
+def _sound(held: Held) -> bool:
+    off, spread = held
+    return abs(off) <= MOST_RESIDUAL and 0 < spread < math.inf
+
+
+def has_fit(home: Home, pool: ScorePool) -> bool:
+    """Whether the calibration that they name is there; True where they name none, since none could be written."""
+    return not pool.fit or (folder(home) / f"{pool.fit}.json").is_file()
 
 
 def write_pool(home: Home, model: SpeedModel, points: int) -> ScorePool:
@@ -81,7 +108,8 @@ def write_pool(home: Home, model: SpeedModel, points: int) -> ScorePool:
         fit = write_calibration(model, folder(home)).stem
     except (OSError, ServemarkError, ValueError):
         fit = ""
-    made = ScorePool(points, dict(model.scores), fit)
+    scores = {key: tuple(filter(_sound, held)) for key, held in model.scores.items()}
+    made = ScorePool(points, scores, fit)
     body = {
         "schema": SCHEMA,
         "model": MODEL_VERSION,
@@ -93,5 +121,6 @@ def write_pool(home: Home, model: SpeedModel, points: int) -> ScorePool:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(body, allow_nan=False).encode("utf-8"))
     except (OSError, ServemarkError, ValueError):
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a disk that is read-only, a folder in its place
+            path.unlink(missing_ok=True)
     return made

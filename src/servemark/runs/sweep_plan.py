@@ -9,6 +9,7 @@ from pathlib import Path
 
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.base.files import sha256_file
+from servemark.base.printable import one_line
 from servemark.catalog.nodes import Problem, errors_of, problems_error
 from servemark.catalog.selector import Selector, parse_selector
 from servemark.catalog.suite import SUITE_FILE, Suite, read_suite, shipped_suites
@@ -18,6 +19,7 @@ from servemark.plan.rows import PlanRow
 from servemark.plan.selection import Selection
 from servemark.plan.strict import Wishes, plan_suite
 from servemark.runs.scenario import planned_scenario
+from servemark.runs.sweep_prune import LAYER as PRUNED_BY
 from servemark.runs.sweep_prune import read_pruned_plan
 from servemark.runs.sweep_runner import LOCAL
 from servemark.store.sweep_rows import Failure, PointState, SweepPoint
@@ -103,12 +105,16 @@ def freeze(options: SweepOptions) -> FrozenPlan:
         rows = [canary, *(row for row in rows if row is not canary)]
     points = _points(rows, canary, options, gone)
     if all(point.state is PointState.SKIPPED for point in points):
-        failure = points[0].failure or {}
-        values = failure.get("values")
-        raise ServemarkError(
-            str(failure.get("key")), Layer.INPUT, exit_code=2, **(values if isinstance(values, dict) else {})
-        )
+        raise _nothing_runs(points[0].failure or {}, options)
     return FrozenPlan(tuple(points), inputs)
+
+
+def _nothing_runs(failure: Failure, options: SweepOptions) -> ServemarkError:
+    """All points are skipped: why the first one is."""
+    key, values = failure.get("key"), failure.get("values")
+    if failure.get("layer") == PRUNED_BY:
+        return input_error("runs.sweep.all_pruned", path=one_line(options.plan or "")[:300])
+    return input_error(str(key), **(values if isinstance(values, dict) else {}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,12 +82,18 @@ def _failure(said: dict[str, object]) -> Failure:
         kept = {
             str(name)[:40]: one_line(value)[:200] if isinstance(value, str) else value
             for name, value in values.items()
-            if isinstance(value, str | int | float)
+            if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
         }
         try:
-            if find_text(key, None, **kept) is not None:
+            told = find_text(f"{key}.short") is not None  # what a pruning says, not another sentence
+            if kept and told and find_text(key, None, **kept) is not None:
                 return {"layer": LAYER, "key": key, "values": kept}
-        except (KeyError, IndexError, ValueError, TypeError):  # other placeholders than this version's
+        except (
+            ArithmeticError,
+            LookupError,
+            ValueError,
+            TypeError,
+        ):  # other placeholders than this version's
             pass
     said_words = one_line(words)[:MAX_SAID] if isinstance(words, str) and words else "plan --prune"
     return {"layer": LAYER, "what": said_words}

@@ -196,7 +196,12 @@ def why(failure: Failure) -> str:
     key = str(failure.get("key", ""))
     try:
         return find_text(key, None, **(values if isinstance(values, dict) else {})) or key
-    except (KeyError, IndexError, ValueError):  # written by another version, with other placeholders
+    except (
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ):  # written by another version, with other placeholders
         return key
 
 

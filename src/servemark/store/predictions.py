@@ -25,7 +25,9 @@ SCHEMA = 1
 CLASSES = ("interpolated", "extrapolated_concurrency", "other_shape", "one_anchor", "none")
 MAX_FIGURES = 64
 MAX_TEXT = 200
-_UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
+MOST = 1e15
+"""No figure that is predicted is beyond it in its base unit, nor below 0: a wider interval would say nothing."""
+_UTC = re.compile(r"\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\dZ\Z", re.ASCII)
 _KEY = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+){1,8}\Z")
 
 
@@ -51,7 +53,8 @@ class Foretold(NamedTuple):
         """(predicted - measured) / measured; None without both, or for a measured 0."""
         if self.value is None or not self.measured:
             return None
-        return (self.value - self.measured) / self.measured
+        off = (self.value - self.measured) / self.measured
+        return off if math.isfinite(off) else None
 
     @property
     def inside(self) -> bool | None:
@@ -111,6 +114,7 @@ def _figure(said: Mapping[str, object], made: str, fit: str) -> Foretold | None:
         and (reason is None or (isinstance(reason, str) and len(reason) <= MAX_TEXT and _KEY.match(reason)))
         and (low is None) == (high is None)
         and (low is None or high is None or low <= high)
+        and all(0 <= one <= MOST for one in (value, low, high) if one is not None)
         and not (klass == "none" and value is not None)
     )
     if not sound:
