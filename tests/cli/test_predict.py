@@ -76,7 +76,7 @@ def test_predict_in_words(home: Path, suite: Path, cli: Cli, lang: str) -> None:
     code, out, err = cli("predict", f"{suite}:good", "--at", "32,48", "--lang", lang)
     assert (code, err) == (0, "")
     assert ("between measured" if lang == "en" else "实测之间") in out
-    assert "c1, c4, c16, c64, c256" in out
+    assert ("c1, c4, c16, c64, c256" if lang == "en" else "c1\u3001c4\u3001c16\u3001c64\u3001c256") in out
     assert "48" in out
 
 
@@ -166,6 +166,7 @@ def test_summary_says_hours_cost_and_front(home: Path, suite: Path, cli: Cli) ->
     assert {each[0].partition("/")[0] for each in front["points"]} == {"good"}
     _, text, _ = cli("plan", str(suite), "--summary")
     assert "ours@2026-11-01" in text and "Expected front" in text
+    assert "Interactivity p50" in text and "interactivity.p50" not in text, "labels and units, not addresses"
 
 
 def test_plan_without_a_store_is_as_before(suite: Path, cli: Cli) -> None:

@@ -46,9 +46,11 @@ class Shell:
     timeout_s: float = 800
     source: Path = ROOT / "src"
     """The program that `servemark` is."""
+    lang: str = "C.UTF-8"
+    """The locale in which it is typed."""
 
     def environment(self) -> dict[str, str]:
-        """`servemark` is this checkout's, English, no terminal, git without the user's settings."""
+        """`servemark` is this checkout's, English unless said, no terminal, git without the user's settings."""
         bin_folder = self.folder.parent / "bin"
         bin_folder.mkdir(exist_ok=True)
         file = bin_folder / "servemark"
@@ -60,7 +62,7 @@ class Shell:
         dropped = {"SERVEMARK_HOME", "LC_ALL", "LANGUAGE", "COLUMNS"}
         kept = {name: value for name, value in os.environ.items() if name not in dropped}
         path = f"{bin_folder}:{os.environ['PATH']}"
-        return {**kept, **names, "PATH": path, "PYTHONPATH": str(self.source), "LANG": "C.UTF-8"}
+        return {**kept, **names, "PATH": path, "PYTHONPATH": str(self.source), "LANG": self.lang}
 
     def type(self, block: Block) -> str:
         """Type one block; what it printed. Fails with the output when a command fails."""
@@ -88,7 +90,7 @@ class Shell:
             for path in ("", "api/v1/front"):
                 with urllib.request.urlopen(address[1] + path, timeout=60) as answer:
                     assert answer.status == 200
-                    said += answer.read(200).decode()
+                    said += answer.read(200).decode(errors="ignore")  # the cut may halve a letter
         finally:
             server.send_signal(signal.SIGINT)
             deadline = time.monotonic() + 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+from servemark.base.joined import with_head
 from servemark.base.messages import text
 from servemark.cli.text_table import columns_of, padded, wrapped
 from servemark.sizing.fit import FitReport, RoleFit
@@ -155,7 +156,7 @@ def remark_text(remark: Remark) -> str:
         if name == "ratio" and isinstance(value, float):
             values[name] = f"{value:.2f}"
     said = text(f"sizing.remark.{remark.name}", None, **values)
-    return f"{text(f'sizing.severity.{remark.severity}')}: {said}"
+    return with_head(text(f"sizing.severity.{remark.severity}"), said)
 
 
 def report_plain(report: FitReport) -> dict[str, object]:

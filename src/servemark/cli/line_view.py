@@ -7,9 +7,11 @@ from rich.console import Console
 from rich.table import Table
 
 from servemark.analysis.report_types import AxisChoice, PointView, ProblemGroup, ReportData
+from servemark.base.joined import in_list, with_head
 from servemark.base.messages import text
 from servemark.cli.plot import PlotPoint, front_plot
 from servemark.cli.safe_text import Text
+from servemark.cli.text_table import padded, wrapped
 
 TERMINAL_COLUMNS = {
     "ttft_s.p50": "ttft_p50",
@@ -33,7 +35,8 @@ def print_line(console: Console, data: ReportData) -> None:
     if data.axes and len(data.points) > 1:
         _front(console, data, data.axes[0])
     for sentence in data.findings:
-        console.print(Text("• " + sentence))
+        for line in wrapped(f"• {sentence}", console.width, ""):
+            console.print(Text(line))
     for group in data.problem_groups:
         _problem(console, group)
 
@@ -42,11 +45,14 @@ def _problem(console: Console, group: ProblemGroup) -> None:
     """A doubt once, with the points it concerns; its own figures are in the report."""
     mark, style = MARKS[group.level]
     points = [f"c{p.concurrency}" for p in group.problems if p.concurrency is not None]
-    where = f" ({', '.join(dict.fromkeys(points))})" if points else ""
-    line = Text(f"{mark} ", style=style) + Text(group.problems[0].text) + Text(where, style="dim")
+    where = f" ({in_list(dict.fromkeys(points))})" if points else ""
+    first, *more = wrapped(f"{mark} {group.problems[0].text}{where}", console.width, "")
+    console.print(Text(mark, style=style) + Text(first.removeprefix(mark)))
+    for line in more:
+        console.print(Text(line))
     if group.next_step:
-        line += Text(f" → {group.next_step}", style="dim")
-    console.print(line)
+        for line in wrapped(f"→ {group.next_step}", console.width, "  "):
+            console.print(Text(line, style="dim"))
 
 
 def _table(data: ReportData) -> Table:
@@ -92,7 +98,7 @@ def _front(console: Console, data: ReportData, axis: AxisChoice) -> None:
         return
     ys = [p.y for p in points]
     xs = [p.x for p in points]
-    console.print(Text(f"{axis.y_label} ({axis.y_unit}), {axis.y_better_text}", style="dim"))
+    console.print(Text(with_head(f"{axis.y_label} ({axis.y_unit})", axis.y_better_text), style="dim"))
     for number, line in enumerate(lines):
         edge = (
             f"{max(ys):>8.3g}" if number == 0 else f"{min(ys):>8.3g}" if number == len(lines) - 1 else " " * 8
@@ -101,8 +107,8 @@ def _front(console: Console, data: ReportData, axis: AxisChoice) -> None:
     console.print(Text(" " * 9 + "└" + "─" * width, style="dim"))
     low, high = f"{min(xs):.3g}", f"{max(xs):.3g}"
     console.print(Text(f"{'':10}{low}{high:>{max(1, width - len(low))}}", style="dim"))
-    label = f"{axis.x_label} ({axis.x_unit}), {axis.x_better_text}"
-    console.print(Text(f"{'':10}{label:>{width}}", style="dim"))
+    label = with_head(f"{axis.x_label} ({axis.x_unit})", axis.x_better_text)
+    console.print(Text(f"{'':10}{padded(label, width, left=False)}", style="dim"))
     console.print()
 
 

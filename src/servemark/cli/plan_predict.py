@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from servemark.analysis.figure_words import label_of, unit_of
+from servemark.analysis.format import display
 from servemark.base.errors import ServemarkError
 from servemark.base.home import Home
+from servemark.base.joined import clauses, in_list, sentences, with_head
 from servemark.base.messages import text
 from servemark.cli.text_table import wrapped
 from servemark.plan.rows import PlanRow, Reason
@@ -131,7 +134,7 @@ def prune_rules(also: Iterable[str], share: float | None, seed: int | None) -> P
 def prediction_lines(found: PlanPredictions, width: int) -> list[str]:
     """What a summary says of predictions: of how many points what can be said, hours, dollars, the expected front."""
     view = found.outlook
-    said = ", ".join(f"{_class(name)} {count}" for name, count in view.classes.items())
+    said = in_list(f"{_class(name)} {count}" for name, count in view.classes.items())
     lines = wrapped(text("plan.view.predicted", None, points=f"{found.points:,}", classes=said), width, "")
     lines += wrapped(_hours(view), width, "")
     for front in view.fronts[:MAX_FRONTS]:
@@ -160,10 +163,12 @@ def _hours(view: Outlook) -> str:
     )
     if hours.dollars is not None:
         value, low, high = (f"{one:,.0f}" for one in hours.dollars)
-        return said + " " + text("plan.view.cost", None, card=hours.card, value=value, low=low, high=high)
+        cost = text("plan.view.cost", None, card=hours.card, value=value, low=low, high=high)
+        return sentences([said, cost])
     if hours.card is not None and hours.unpriced:
-        gpus = ", ".join(hours.unpriced)
-        return said + " " + text("plan.view.no_cost", None, card=hours.card, gpus=gpus)
+        return sentences(
+            [said, text("plan.view.no_cost", None, card=hours.card, gpus=in_list(hours.unpriced))]
+        )
     return said
 
 
@@ -171,21 +176,22 @@ def _front(front: ExpectedFront, width: int) -> list[str]:
     if not front.points:
         said = text("plan.view.no_front", None, scope=front.scope, without=front.without)
         return wrapped(said, width, "")
+    key = "plan.view.front" if front.without else "plan.view.whole_front"
     lines = wrapped(
-        text("plan.view.front", None, scope=front.scope, count=len(front.points), without=front.without),
-        width,
-        "",
+        text(key, None, scope=front.scope, count=len(front.points), without=front.without), width, ""
     )
+    x_unit = display(unit_of(front.x), [x for _, x, _, _ in front.points])
+    y_unit = display(unit_of(front.y), [y for _, _, y, _ in front.points])
     for name, x, y, klass in front.points[:MAX_FRONT]:
         lines += wrapped(
             text(
                 "plan.view.front_point",
                 None,
                 point=name,
-                x=x,
-                y=y,
-                x_name=front.x,
-                y_name=front.y,
+                x=x_unit.text(x),
+                y=y_unit.text(y),
+                x_name=label_of(front.x),
+                y_name=label_of(front.y),
                 klass=_class(klass),
             ),
             width,
@@ -199,13 +205,13 @@ def pruned_lines(found: PlanPredictions, rows: Sequence[PlanRow], width: int) ->
     """What was let go, each with its reason, and how many run for which reason."""
     gone = [row for row in rows if not found.runs(row)]
     kept = Counter(why.key for row in rows if found.runs(row) and (why := found.why(row)) is not None)
-    reasons = "; ".join(f"{text(f'{key}.short')} {count}" for key, count in kept.items())
+    reasons = clauses(f"{text(f'{key}.short')} {count}" for key, count in kept.items())
     lines = wrapped(text("plan.view.pruned", None, gone=len(gone), of=len(rows), reasons=reasons), width, "")
     for row in gone:
         why = found.why(row)
-        lines += wrapped(f"- {row.selector}: {why.said() if why is not None else ''}", width, "  ")
+        lines += wrapped(f"- {with_head(row.selector, why.said() if why is not None else '')}", width, "  ")
     for row in rows:
         why = found.why(row)
         if why is not None and why.key == "plan.prune.anyway":
-            lines += wrapped(f"+ {row.selector}: {why.said()}", width, "  ")
+            lines += wrapped(f"+ {with_head(row.selector, why.said())}", width, "  ")
     return lines

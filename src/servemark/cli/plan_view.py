@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Sequence
 
+from servemark.base.joined import clauses, in_list
 from servemark.base.messages import text
 from servemark.catalog.nodes import Problem, limited
 from servemark.cli.text_table import columns_of, table, wrapped
@@ -115,13 +116,13 @@ def _facts(plan: Plan, summary: Summary) -> list[str]:
         for state in RECIPE_STATES
         if summary.recipes.get(state)
     ]
-    kinds = ", ".join(f"{text(f'plan.kind.{kind}')} {count}" for kind, count in sorted(summary.kinds.items()))
+    kinds = in_list(f"{text(f'plan.kind.{kind}')} {count}" for kind, count in sorted(summary.kinds.items()))
     lines = [
         text("plan.view.kinds", None, kinds=kinds),
-        text("plan.view.recipes", None, recipes="; ".join(recipes)),
+        text("plan.view.recipes", None, recipes=clauses(recipes)),
     ]
     reasons = [f"{text(f'{key}.short')} {count}" for key, count in summary.reasons.items()]
-    lines.append(text("plan.view.why", None, reasons=", ".join(reasons)))
+    lines.append(text("plan.view.why", None, reasons=in_list(reasons)))
     if plan.removed:
         lines.append(text("plan.view.removed", None, count=len(plan.removed)))
     minutes = {"fixed": int(FIXED_HOURS * 60), "start": int(START_HOURS * 60)}
@@ -145,10 +146,10 @@ def _points(rows: Sequence[PlanRow], width: int) -> list[str]:
     last = None
     for line, row, cell in zip(body, rows, cells, strict=True):
         printed.append(line)
-        why = "; ".join(dict.fromkeys(one.said() for one in (*row.why, *row.eval)))
+        why = clauses(dict.fromkeys(one.said() for one in (*row.why, *row.eval)))
         if not wide:
             figures = [f"{heads[i]} {cell[i]}" for i in (2, 3, 4, 5) if cell[i]]
-            why = f"{', '.join(figures)}; {why}"
+            why = clauses([in_list(figures), why])
         if why != last:
             printed += wrapped(why, width, " " * 6)
         last = why

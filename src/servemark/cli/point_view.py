@@ -11,6 +11,7 @@ import click
 
 from servemark.base.errors import ServemarkError, input_error
 from servemark.base.home import Home
+from servemark.base.joined import sentences, with_head
 from servemark.base.messages import text
 from servemark.base.printable import one_line, printable
 from servemark.store.reasons import reason_text
@@ -185,7 +186,8 @@ def _foretold(view: PredictionView) -> list[str]:
         ]
         for one in view.rows
     ]
-    told = [f"{head} ({made}). {view.words}", *(f"  {line}" for line in table(heads, rows, 118))]
+    first = sentences([with_head(head, made), view.words])
+    told = [first, *(f"  {line}" for line in table(heads, rows, 118))]
     if view.record:
         record = ("class", "figures", "points", "coverage", "promised", "median_error", "verdict")
         heads = [text(f"predict.use.page.{name}") for name in record]

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from servemark.analysis.figure_words import label_of, unit_of
 from servemark.analysis.format import display
+from servemark.base.joined import clauses, in_list, sentences, with_head
 from servemark.base.messages import find_text, text
 from servemark.base.printable import one_line
 from servemark.cli.text_table import columns_of, padded, table, wrapped
@@ -45,8 +46,8 @@ def _topology(topology: TopologyForecast, found: ArmForecast, width: int, *, why
     if first is not None:
         told += wrapped(nearest_words(first.nearest), width, "  ")
     if topology.unlisted:
-        listed = ", ".join(map(str, topology.unlisted))
-        told += wrapped(text("predict.use.unlisted", None, listed=listed), width, "  ")
+        loads = in_list(map(str, topology.unlisted))
+        told += wrapped(text("predict.use.unlisted", None, listed=loads), width, "  ")
     metrics = metrics_of(topology.forecasts)
     if metrics:
         told += ["", *_table(topology.forecasts, metrics, width)]
@@ -93,8 +94,8 @@ def _simulated(topology: TopologyForecast, width: int) -> list[str]:
             f"! {text('predict.use.sim.assumed', None, why=said(first.reason or ''))}", width, "  "
         )
     if first.sized.assumed:
-        listed = ", ".join(first.sized.assumed)
-        told += wrapped(f"! {text('predict.use.sim.sizes', None, listed=listed)}", width, "  ")
+        sizes = in_list(first.sized.assumed)
+        told += wrapped(f"! {text('predict.use.sim.sizes', None, listed=sizes)}", width, "  ")
     told += wrapped(f"! {text('predict.use.sim.rules')}", width, "  ")
     return told
 
@@ -120,7 +121,7 @@ def nearest_words(match: Match | None, lang: str | None = None) -> str:
     """What was measured nearest, and in what it differs."""
     if match is None:
         return text("predict.use.nearest.none", lang)
-    loads = ", ".join(f"c{each}" for each in match.concurrencies) or "—"
+    loads = in_list((f"c{each}" for each in match.concurrencies), lang) or "—"
     said = text(
         f"predict.use.nearest.{match.level}",
         lang,
@@ -132,8 +133,8 @@ def nearest_words(match: Match | None, lang: str | None = None) -> str:
     if not unlike:
         return said
     more = len(unlike) - MAX_DIFFERENCES
-    shown = "; ".join(unlike[:MAX_DIFFERENCES]) + (f"; … (+{more})" if more > 0 else "")
-    return said + " " + text("predict.use.differs", lang, parts=shown)
+    shown = clauses([*unlike[:MAX_DIFFERENCES], *([f"… (+{more})"] if more > 0 else [])], lang)
+    return sentences([said, text("predict.use.differs", lang, parts=shown)], lang)
 
 
 def difference_words(each: Difference, lang: str | None = None) -> str:
@@ -215,7 +216,7 @@ def _cannot(forecasts: Sequence[Forecast]) -> list[str]:
                 loads = reasons.setdefault(key, [])
                 if each.planned.concurrency not in loads:
                     loads.append(each.planned.concurrency)
-    return [f"{', '.join(f'c{load}' for load in loads)}: {said(key)}" for key, loads in reasons.items()]
+    return [with_head(in_list(f"c{load}" for load in loads), said(key)) for key, loads in reasons.items()]
 
 
 def said(key: str, values: Mapping[str, object] | None = None, lang: str | None = None) -> str:
@@ -243,7 +244,7 @@ def acceptance_lines(view: AcceptanceView, width: int, lang: str | None = None) 
     rows: list[tuple[str, str, str]] = []
     for one in view.golden:
         note = text("predict.use.acceptance.own" if one.own else "predict.use.acceptance.other", lang)
-        place = one_line(f"{one.file.rpartition('/')[2]}, {one.mode}; {note}")
+        place = one_line(clauses([f"{one.file.rpartition('/')[2]}, {one.mode}", note], lang))
         rows.append((text("predict.use.acceptance.golden", lang), f"{one.length:.2f}", place))
     if not view.golden:
         none = text("predict.use.acceptance.no_golden", lang)
@@ -290,7 +291,8 @@ def _why(topology: TopologyForecast, found: ArmForecast, width: int) -> list[str
     for each in topology.forecasts:
         for why in found.forecaster.why(each):
             klass = text(f"predict.use.class.{why.klass}")
-            told += ["", f"  c{each.planned.concurrency}  {label_of(why.metric)}: {klass}"]
+            head = with_head(label_of(why.metric), klass)
+            told += ["", f"  c{each.planned.concurrency}  {head}"]
             coefficients = ", ".join(f"{name} {value:.4g}" for name, value in why.coefficients.items())
             if coefficients:
                 told += wrapped(text("predict.use.coefficients", None, values=coefficients), width, "    ")

@@ -6,6 +6,7 @@ import shutil
 import unicodedata
 from collections.abc import Iterable
 
+from servemark.base.joined import in_list
 from servemark.base.messages import text
 from servemark.preflight.finding import VERDICTS, Finding, Verdict
 from servemark.preflight.report import Report
@@ -40,7 +41,7 @@ def report_lines(report: Report, width: int) -> list[str]:
 
 def counts_said(counts: dict[Verdict, int]) -> str:
     """`1 FAIL, 2 warn, 9 ok`."""
-    return ", ".join(f"{n} {text(f'preflight.verdict.{v}')}" for v, n in counts.items() if n)
+    return in_list(f"{n} {text(f'preflight.verdict.{v}')}" for v, n in counts.items() if n)
 
 
 def finding_lines(finding: Finding, width: int, marks: int, labels: int) -> list[str]:

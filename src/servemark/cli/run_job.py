@@ -71,7 +71,8 @@ def print_outcome(outcome: LineOutcome, page: Path | None) -> None:
         print_line(console, build_report_data(outcome.folders, current_language()))
     console.print()
     for folder in outcome.folders[:1]:
-        console.print(text("cli.run.kept", None, folder=folder.parent, line=outcome.line_id), style="dim")
+        kept = text("cli.run.kept", None, folder=folder.parent, line=outcome.line_id)
+        console.print(kept, style="dim", soft_wrap=True)
     if page is not None:
         console.print(text("cli.run.page", None, page=page), soft_wrap=True)
     if outcome.done:

@@ -17,6 +17,9 @@ from servemark.results.serialize import read_result, row_to_json
 from servemark.runs.folder import RunInfo, RunState
 from servemark.store.overview import ImportedRun
 
+MAX_WHOLE = 48
+"""Run ids up to this long are never broken over two lines, so that they can be copied."""
+
 STYLES = {
     RunState.COMPLETE: "green",
     RunState.PARTIAL: "yellow",
@@ -77,7 +80,8 @@ def print_runs(found: Sequence[RunInfo], limit: int) -> None:
     """A table, newest last, on stdout."""
     console = Console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column(text("cli.runs.column.run"), overflow="fold")
+    whole = max(len(info.run_id) for info in found[-limit:]) <= MAX_WHOLE
+    table.add_column(text("cli.runs.column.run"), overflow="fold", no_wrap=whole)
     table.add_column(text("cli.runs.column.state"), no_wrap=True)
     table.add_column(text("cli.runs.column.why"), overflow="fold")
     for info in found[-limit:]:

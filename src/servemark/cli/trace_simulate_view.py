@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from servemark.base.joined import sentences
 from servemark.base.messages import text
 from servemark.base.printable import one_line
 from servemark.cli.text_table import shortened, table, wrapped
@@ -166,9 +167,9 @@ def _least(least: LeastSize, config: CacheConfig, ranks: int) -> str:
     said = text("predict.simulate.least", None, **values)
     if config.token_bytes and least.tier != "gpu" and ranks > 1:
         each = f"{least.tokens * config.token_bytes / GIB / ranks:,.2f}"
-        said += " " + text("predict.simulate.least_rank", None, each=each, ranks=ranks)
+        said = sentences([said, text("predict.simulate.least_rank", None, each=each, ranks=ranks)])
     how = text(f"predict.simulate.method.{least.method}", None, runs=least.runs)
-    return f"{said} {how}"
+    return sentences([said, how])
 
 
 def _percent(share: float) -> str:

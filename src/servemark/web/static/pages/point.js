@@ -155,10 +155,10 @@ function foretold(part, t) {
   const record = (caption, first, rows) => rows.length ? [el("h3", {}, caption), simple(caption, [{ label: first }, ...["figures", "points", "within", "promised", "error"].map((name) => number(t("web.point.foretold.record." + name))), { label: t("web.point.foretold.record.verdict") }],
     rows.map((row) => el("tr", {}, el("th", { scope: "row", class: "first" }, row.label), [row.figures, row.points, row.coverage, row.promised, row.median_error].map((text) => el("td", { class: "number" }, String(text))), el("td", { class: row.judged === "narrow" ? "differ" : row.judged === "held" ? "agree" : "" }, row.judged_text))))] : null;
   return [
-    el("p", { class: "note" }, t("web.point.foretold.made", { when: part.made_utc }) + " " + part.words),
+    el("p", { class: "note" }, t("web.point.foretold.made", { when: part.made_utc, words: part.words })),
     simple(t("web.point.foretold"), [{ label: t("web.point.metric") }, ...["predicted", "interval", "measured", "off"].map((name) => number(t("web.point.foretold." + name))), { label: t("web.point.foretold.within") }, { label: t("web.point.foretold.class") }],
       part.rows.map((row) => el("tr", {}, el("th", { scope: "row", class: "first" }, row.label, row.reason ? el("small", { class: "faint" }, " " + row.reason) : null),
-        [row.predicted, row.interval, row.measured, row.error].map((text) => el("td", { class: "number" }, text)), within(row.inside), el("td", {}, row.class_text, el("small", { class: "faint" }, " n=" + row.residuals))))),
+        [row.predicted, row.interval, row.measured, row.error].map((text) => el("td", { class: "number" }, text)), within(row.inside), el("td", {}, row.class_text, row.inside === null ? null : el("small", { class: "faint" }, " n=" + row.residuals))))),
     record(t("web.point.foretold.by_class"), t("web.point.foretold.class"), part.record),
     part.months.length > 1 ? record(t("web.point.foretold.by_month"), t("web.point.foretold.month"), part.months) : null,
     el("p", { class: "note" }, part.record_words),
