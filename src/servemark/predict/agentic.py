@@ -92,22 +92,37 @@ def _with_segment(sized: SizedCache, size: int) -> CacheConfig:
 @dataclass(frozen=True, slots=True)
 class TimesAtHits:
     """Step times that were fitted to whole prompts while a cache held `hit_share` (0..1) of their tokens: what was computed
-    was the rest, so each computed token took 1 / (1 - hit_share) of the fitted time."""
+    was the rest, so each computed token took 1 / (1 - hit_share) of the fitted time. A fit knows the streams of the whole
+    deployment; one of its `workers`, or of those that decode, has its share of them."""
 
     of: StepTimes
     hit_share: float
+    workers: int = 1
+    decoders: int = 1
 
     def prefill_s(self, new_tokens: int, cached_tokens: int, decoding: int) -> float:
         """See StepTimes. A fit counts at least one stream, its own."""
-        return self.of.prefill_s(round(new_tokens / (1 - self.hit_share)), 0, max(decoding, 1))
+        streams = max(decoding * self.workers, 1)
+        return self.of.prefill_s(round(new_tokens / (1 - self.hit_share)), 0, streams)
 
     def step_s(self, decoding: int, context_tokens: float, prefill_tokens: float) -> float:
         """See StepTimes."""
-        return self.of.step_s(decoding, context_tokens, prefill_tokens / (1 - self.hit_share))
+        prompt = prefill_tokens * self.decoders / (1 - self.hit_share)
+        return self.of.step_s(decoding * self.decoders, context_tokens, prompt)
 
     def tokens_per_step(self) -> float:
         """See StepTimes."""
         return self.of.tokens_per_step()
+
+
+def deployment_times(
+    times: StepTimes | str, points: Sequence[Measured], engines: Deployment
+) -> StepTimes | str:
+    """Fitted times of an arm for one of its workers; as `times_at_hits`."""
+    found = times_at_hits(times, points)
+    if not isinstance(found, TimesAtHits):
+        return found
+    return replace(found, workers=engines.workers, decoders=engines.decode_workers or engines.workers)
 
 
 def times_at_hits(times: StepTimes | str, points: Sequence[Measured]) -> StepTimes | str:
