@@ -39,6 +39,7 @@ def _concurrencies(ctx: click.Context, param: click.Parameter, value: tuple[str,
 @click.option("--why", is_flag=True, help="predict.use.option.why")
 @click.option("--simulate", is_flag=True, help="predict.use.option.simulate")
 @click.option("--what-if", "what_if", multiple=True, metavar="KEY=VALUE", help="predict.use.option.what_if")
+@click.option("--profile", metavar="NAME", help="predict.use.option.profile")
 @common
 def predict(  # noqa: PLR0917 - one parameter an option
     arm: str,
@@ -46,6 +47,7 @@ def predict(  # noqa: PLR0917 - one parameter an option
     why: bool,
     simulate: bool,
     what_if: tuple[str, ...],
+    profile: str | None,
     home: str | None,
     as_json: bool,
 ) -> int:
@@ -64,8 +66,9 @@ def predict(  # noqa: PLR0917 - one parameter an option
         Home.resolve(home),
         at or selector.concurrencies or (),
         scenario_of=planned_scenario,
-        workload_of=suite_workload if simulate or what_if else None,
+        workload_of=suite_workload if simulate or what_if or profile else None,
         what_if=what_if,
+        profile=profile,
     )
     if as_json:
         click.echo(json.dumps(plain(found, why=why), ensure_ascii=False, allow_nan=False))

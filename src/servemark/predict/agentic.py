@@ -1,5 +1,5 @@
 """An agentic arm simulated: its own workload in a closed loop over the cache that its recipe makes, and the same with
-something changed (`segment=64GiB`).
+something changed (`segment=64GiB`). It is replayed by the rules that `run` replays it by, or by those of a named profile.
 
 Cache sizes are those of `servemark fit`. Step times are the arm's own fit where it was measured; where it was not they are
 assumed, which is said, and then only what hangs on sizes and on the workload is told: hits by tier, never a throughput.
@@ -14,20 +14,27 @@ from dataclasses import dataclass, replace
 from servemark.analysis.measured import Measured
 from servemark.base.errors import input_error
 from servemark.catalog.byte_sizes import binary_size
+from servemark.predict.arm_engines import EngineLimits, engines_of
 from servemark.predict.assumed_times import fixed_times
 from servemark.predict.cache import build
 from servemark.predict.cache_config import CacheConfig
 from servemark.predict.cache_sizes import SizedCache, sized_cache
+from servemark.predict.cache_tiers import CacheCounts
 from servemark.predict.closed_loop import simulate
 from servemark.predict.planned import PlannedPoint
+from servemark.predict.replay_sensitivity import HITS, Sensitivity, sensitivity
 from servemark.predict.sim_result import SimulatedRun
-from servemark.predict.sim_rules import Deployment, ReplayRules
+from servemark.predict.sim_rules import Deployment, ReplayRules, rules_of
 from servemark.predict.types import StepTimes
+from servemark.replay.profiles import RUN_PROFILE, Profile
 from servemark.traces.types import CacheBust, Workload
 
 ASSUMED_TTFT_S, ASSUMED_TOKEN_S = 1.0, 0.02
 """Of an engine that nobody has measured: they set how requests overlap, and no figure of speed is told then."""
 MAX_CHANGES = 8
+JUDGED_REQUESTS = 1000
+"""Requests of a replay that is simulated again under each changed rule."""
+SENSITIVE_METRIC = "output_tokens_per_s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +47,20 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedRules:
+    """`found` over the first `sessions` of `of_sessions`."""
+
+    found: Sensitivity
+    sessions: int
+    of_sessions: int
+
+
+@dataclass(frozen=True, slots=True)
 class AgenticRun:
     """One simulated concurrency. `fitted`: step times are the arm's own; else they are assumed and `reason` (a message key)
-    says why. `changed` is the same with the changes; None where none was asked for."""
+    says why. `changed` is the same with the changes; None where none was asked for. `profile` names the rules of the
+    replay. `store_needless`: a store of any size, none included, gives this very run. `judged`: what decides, rules or
+    engine; None where nobody asked."""
 
     concurrency: int
     sized: SizedCache
@@ -51,6 +69,9 @@ class AgenticRun:
     run: SimulatedRun
     changes: tuple[str, ...]
     changed: SimulatedRun | None
+    profile: str = RUN_PROFILE
+    store_needless: bool = False
+    judged: JudgedRules | None = None
 
 
 def parse_changes(words: Sequence[str]) -> tuple[Change, ...]:
@@ -140,54 +161,118 @@ def times_at_hits(times: StepTimes | str, points: Sequence[Measured]) -> StepTim
     return TimesAtHits(times, min(0.99, max(0.0, statistics.median(shares))))
 
 
-def simulate_arm(  # noqa: PLR0917 - what is simulated, where, how
-    target: str,
-    workload: Workload,
+@dataclass(frozen=True, slots=True)
+class ArmReplay:
+    """What an arm's runs replay, by which rules, and on what. `cache_bust` is the recipe's; a profile that is not `run`'s
+    own has its own."""
+
+    target: str
+    workload: Workload
+    profile: Profile
+    cache_bust: CacheBust
+    limits: EngineLimits
+
+    def rules(self, planned: PlannedPoint) -> ReplayRules:
+        """Of one point; the time that the suite states for it counts."""
+        rules = rules_of(self.profile, planned.concurrency)
+        if self.profile.name != RUN_PROFILE:
+            return rules
+        return replace(
+            rules, cache_bust=self.cache_bust, duration_s=planned.stated_duration_s or rules.duration_s
+        )
+
+
+def simulate_arm(
+    replay: ArmReplay,
     planned: PlannedPoint,
-    cache_bust: CacheBust,
     times: StepTimes | str,
-    slots: int | None = None,
+    points: Sequence[Measured] = (),
     changes: Sequence[Change] = (),
+    *,
+    judge_rules: bool = False,
 ) -> AgenticRun:
-    """Simulate one point of an arm. `times` is the fitted step times, or the message key of why there are none; `slots` of
-    a llama.cpp server, which share its context.
+    """Simulate one point of an arm. `times` is the fitted step times, or the message key of why there are none; `points`
+    are those that they were fitted to. `judge_rules`: also find what replay rules change beside what the engine changes.
 
     Raises ServemarkError (exit 2) where the cache's sizes cannot be worked out, or a change does not apply.
     """
-    sized = _with_slots(sized_cache(target), slots)
+    sized = _with_slots(sized_cache(replay.target), replay.limits.slots)
     config = sized.config
     for change in changes:
         config = change.apply(replace(sized, config=config))
-    speed = fixed_times(ASSUMED_TTFT_S, ASSUMED_TOKEN_S) if isinstance(times, str) else times
-    rules = ReplayRules(planned.concurrency, cache_bust=cache_bust)
+    rules = replay.rules(planned)
 
-    def run(of: CacheConfig) -> SimulatedRun:
-        engines = _engines(planned, of, same=of.workers == sized.config.workers)
-        return simulate(workload, build(of), speed, rules, engines, block_tokens=of.block_tokens)
+    def engines(of: CacheConfig) -> tuple[StepTimes | str, Deployment]:
+        at_hits = times_at_hits(times, points)
+        there = engines_of(sized, of, replay.limits, planned.gpus, fitted=not isinstance(at_hits, str))
+        return deployment_times(times, points, there), there
 
+    def run(of: CacheConfig) -> tuple[SimulatedRun, CacheCounts]:
+        speed, there = engines(of)
+        cache = build(of)
+        found = simulate(replay.workload, cache, _assumed(speed), rules, there)
+        return found, cache.counts
+
+    planned_run, counts = run(sized.config)
+    needless = store_is_needless(sized.config, counts)
+    changed = None
+    if changes:
+        same = needless and config == replace(sized.config, store_tokens=config.store_tokens)
+        changed = planned_run if same else run(config)[0]
+    speed, there = engines(sized.config)
     return AgenticRun(
         planned.concurrency,
         sized,
-        not isinstance(times, str),
-        times if isinstance(times, str) else None,
-        run(sized.config),
+        not isinstance(speed, str),
+        speed if isinstance(speed, str) else None,
+        planned_run,
         tuple(change.text for change in changes),
-        run(config) if changes else None,
+        changed,
+        replay.profile.name,
+        needless and sized.segment_bytes is not None,
+        _judged(replay.workload, sized.config, speed, rules, there) if judge_rules else None,
     )
+
+
+def store_is_needless(config: CacheConfig, counts: CacheCounts) -> bool:
+    """Whether a store of any other size gives the very same run: nothing was ever found in it, and either it held all that
+    was written, or the only worker's pool did, so that nothing could be missing there that any store has."""
+    if config.store_tokens == 0 or counts.store_tokens:
+        return False
+    lost = counts.evicted_store_tokens + counts.rejected_store_tokens
+    pool_holds_all = config.workers == 1 and config.gpu_tokens != 0 and not counts.evicted_gpu_tokens
+    return pool_holds_all or not lost
+
+
+def _assumed(speed: StepTimes | str) -> StepTimes:
+    return fixed_times(ASSUMED_TTFT_S, ASSUMED_TOKEN_S) if isinstance(speed, str) else speed
+
+
+def _judged(
+    workload: Workload, config: CacheConfig, speed: StepTimes | str, rules: ReplayRules, engines: Deployment
+) -> JudgedRules:
+    """What decides: over the first sessions, so that it costs about as much as the replay itself. Where no speed is told,
+    hits are looked at."""
+    lanes = rules.concurrency or 1
+    sessions, requests = 0, 0
+    for session in workload.sessions:
+        if requests >= JUDGED_REQUESTS and sessions >= 2 * lanes:
+            break
+        sessions += 1
+        requests += sum(len(turns) for _, turns in session.streams())
+    some = replace(workload, sessions=workload.sessions[:sessions])
+    found = sensitivity(
+        some,
+        lambda: build(config),
+        _assumed(speed),
+        rules,
+        engines,
+        metric=HITS if isinstance(speed, str) else SENSITIVE_METRIC,
+    )
+    return JudgedRules(found, sessions, len(workload.sessions))
 
 
 def _with_slots(sized: SizedCache, slots: int | None) -> SizedCache:
     if slots is None or sized.config.policy != "llamacpp":
         return sized
     return replace(sized, config=replace(sized.config, slots=slots))
-
-
-def _engines(planned: PlannedPoint, config: CacheConfig, *, same: bool) -> Deployment:
-    """Workers by role, those of the cache first. Of another number of workers nobody has said how many GPUs they take."""
-    decode = next((role.workers or 1 for role in planned.identity.topology if role.role == "decode"), 0)
-    return Deployment(
-        workers=config.workers,
-        decode_workers=decode,
-        gpus=(planned.gpus or None) if same else None,
-        kv_tokens=config.gpu_tokens,
-    )
