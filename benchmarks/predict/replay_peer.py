@@ -6,7 +6,7 @@ The peer decodes all streams in steps of a + b*B + c*(context of all) + p*(promp
 `CHUNK` prompt tokens a step, `SLOTS` requests at once, and a cache that keeps all that it has seen of a session. A generated
 agentic trace is replayed against it at three concurrencies by this project's own client, what was measured is given to the
 speed model as points of a store would be, and the replay is simulated with the step times that it fits, at those loads and
-at others that are replayed afterwards. Simulated beside measured; exit code 1 when throughput or a median of TPOT or of
+at others that are replayed afterwards. Simulated beside measured; exit code 1 when throughput or the mean of TPOT or of
 end-to-end time is more than `ALLOWED` off. Steps are slept on an absolute schedule; `late` says by how much they came late.
 """
 
@@ -278,7 +278,7 @@ def against(name: str) -> bool:
         run = simulate(workload, cache, times, ReplayRules(load), deployment, keep_requests=True)
         kind = "fitted to" if load in MEASURED else "held out"
         found = {row.name: row.off for row in report(f"{name}, {load} lanes ({kind})", run, real)}
-        judged = ("output tok/s", "tpot p50 ms", "e2el p50 ms")
+        judged = ("output tok/s", "tpot mean ms", "e2el mean ms")
         good &= all(abs(found[each] or 0.0) <= ALLOWED for each in judged)
     return good
 

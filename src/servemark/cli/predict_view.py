@@ -117,9 +117,12 @@ def _replay_words(topology: TopologyForecast) -> list[str]:
         key += "_run" if seconds is None else "_timed"
         values |= {} if seconds is None else {"seconds": f"{seconds:g}"}
     told = [text(key, None, **values)]
-    if all(each.store_needless for each in topology.simulated):
-        told.append(text("predict.use.sim.needless"))
+    if all(each.store_unused for each in topology.simulated):
+        told.append(text("predict.use.sim.unused"))
     for each in topology.simulated:
+        if each.least_segment:
+            size = f"{each.least_segment / 2**30:.1f}"
+            told.append(text("predict.use.sim.least_segment", None, load=each.concurrency, size=size))
         if each.judged is not None:
             told.append(_judged_words(each.judged, each.concurrency))
     return told

@@ -25,6 +25,7 @@ from servemark.predict.planned import PlannedPoint
 from servemark.predict.replay_sensitivity import HITS, Sensitivity, sensitivity
 from servemark.predict.sim_result import SimulatedRun
 from servemark.predict.sim_rules import Deployment, ReplayRules, rules_of
+from servemark.predict.simulate import POINT
 from servemark.predict.types import StepTimes
 from servemark.replay.profiles import RUN_PROFILE, Profile
 from servemark.traces.types import CacheBust, Workload
@@ -32,8 +33,12 @@ from servemark.traces.types import CacheBust, Workload
 ASSUMED_TTFT_S, ASSUMED_TOKEN_S = 1.0, 0.02
 """Of an engine that nobody has measured: they set how requests overlap, and no figure of speed is told then."""
 MAX_CHANGES = 8
+LEAST_SEGMENT = "segment=least"
+"""Asks for the smallest segment below which hits fall; changes nothing."""
 JUDGED_REQUESTS = 1000
 """Requests of a replay that is simulated again under each changed rule."""
+SEGMENT_STEP = 1 / 64
+"""Of the planned segment: how closely the smallest one is sought."""
 SENSITIVE_METRIC = "output_tokens_per_s"
 
 
@@ -59,7 +64,8 @@ class JudgedRules:
 class AgenticRun:
     """One simulated concurrency. `fitted`: step times are the arm's own; else they are assumed and `reason` (a message key)
     says why. `changed` is the same with the changes; None where none was asked for. `profile` names the rules of the
-    replay. `store_needless`: a store of any size, none included, gives this very run. `judged`: what decides, rules or
+    replay. `store_unused`: a smaller shared store, or none, loses no hits. `least_segment`: bytes
+    below which the hit rate falls by a point (0: never); None where nobody asked. `judged`: what decides, rules or
     engine; None where nobody asked."""
 
     concurrency: int
@@ -70,12 +76,13 @@ class AgenticRun:
     changes: tuple[str, ...]
     changed: SimulatedRun | None
     profile: str = RUN_PROFILE
-    store_needless: bool = False
+    store_unused: bool = False
+    least_segment: int | None = None
     judged: JudgedRules | None = None
 
 
 def parse_changes(words: Sequence[str]) -> tuple[Change, ...]:
-    """`segment=64GiB` (each rank's part of the shared store), `gpu-tokens=N` and `dram-tokens=N` (of one worker),
+    """`segment=64GiB` (each rank's part of the shared store; `segment=least` asks for the smallest that will do), `gpu-tokens=N` and `dram-tokens=N` (of one worker),
     `workers=N`. Raises ServemarkError (exit 2) for anything else."""
     if len(words) > MAX_CHANGES:
         raise input_error("predict.use.many_changes", count=len(words), limit=MAX_CHANGES)
@@ -84,6 +91,8 @@ def parse_changes(words: Sequence[str]) -> tuple[Change, ...]:
 
 def _change(word: str) -> Change:
     key, equals, value = word.partition("=")
+    if word == LEAST_SEGMENT:
+        return Change(key, word, lambda sized: _with_segment(sized, sized.segment_bytes or 0))
     if key == "segment":
         size = binary_size(value)
         if equals and size is not None and size >= 0:
@@ -122,8 +131,8 @@ class TimesAtHits:
     decoders: int = 1
 
     def prefill_s(self, new_tokens: int, cached_tokens: int, decoding: int) -> float:
-        """See StepTimes. A fit counts at least one stream, its own."""
-        streams = max(decoding * self.workers, 1)
+        """See StepTimes. A fit counts the request itself among the streams."""
+        streams = decoding * self.workers + 1
         return self.of.prefill_s(round(new_tokens / (1 - self.hit_share)), 0, streams)
 
     def step_s(self, decoding: int, context_tokens: float, prefill_tokens: float) -> float:
@@ -198,6 +207,10 @@ def simulate_arm(
     """
     sized = _with_slots(sized_cache(replay.target), replay.limits.slots)
     config = sized.config
+    find_segment = any(change.text == LEAST_SEGMENT for change in changes)
+    if find_segment and sized.segment_bytes is None:
+        raise input_error("predict.use.no_segment", role=sized.role)
+    changes = [change for change in changes if change.text != LEAST_SEGMENT]
     for change in changes:
         config = change.apply(replace(sized, config=config))
     rules = replay.rules(planned)
@@ -214,11 +227,16 @@ def simulate_arm(
         return found, cache.counts
 
     planned_run, counts = run(sized.config)
-    needless = store_is_needless(sized.config, counts)
+    unused = store_is_unused(sized.config, counts)
     changed = None
     if changes:
-        same = needless and config == replace(sized.config, store_tokens=config.store_tokens)
-        changed = planned_run if same else run(config)[0]
+        changed = planned_run if unused and _smaller_store(config, sized.config) else run(config)[0]
+    least = None
+    if find_segment and sized.segment_bytes is not None and planned_run.hits.share is not None:
+        enough = planned_run.hits.share - POINT
+        least = 0 if unused else least_segment(
+            sized, sized.segment_bytes, enough, lambda of: run(of)[0].hits.share
+        )
     speed, there = engines(sized.config)
     return AgenticRun(
         planned.concurrency,
@@ -229,19 +247,39 @@ def simulate_arm(
         tuple(change.text for change in changes),
         changed,
         replay.profile.name,
-        needless and sized.segment_bytes is not None,
+        unused and sized.segment_bytes is not None,
+        least,
         _judged(replay.workload, sized.config, speed, rules, there) if judge_rules else None,
     )
 
 
-def store_is_needless(config: CacheConfig, counts: CacheCounts) -> bool:
-    """Whether a store of any other size gives the very same run: nothing was ever found in it, and either it held all that
-    was written, or the only worker's pool did, so that nothing could be missing there that any store has."""
-    if config.store_tokens == 0 or counts.store_tokens:
-        return False
-    lost = counts.evicted_store_tokens + counts.rejected_store_tokens
-    pool_holds_all = config.workers == 1 and config.gpu_tokens != 0 and not counts.evicted_gpu_tokens
-    return pool_holds_all or not lost
+def store_is_unused(config: CacheConfig, counts: CacheCounts) -> bool:
+    """Whether nothing was ever found in the shared store: then a smaller one, or none, loses no hits, and leaves the
+    workers' pools as they are."""
+    return config.store_tokens != 0 and not counts.store_tokens
+
+
+def least_segment(
+    sized: SizedCache, most: int, enough: float, share_at: Callable[[CacheConfig], float | None]
+) -> int | None:
+    """Bytes of the smallest segment whose share of hits is at least `enough`, between none and `most` bytes, to
+    `SEGMENT_STEP` of `most`; None where not even `most` has it. Hits are taken to grow with the segment."""
+    low, high = 0, most
+    if (share_at(_with_segment(sized, high)) or 0.0) < enough:
+        return None
+    while high - low > most * SEGMENT_STEP:
+        middle = (low + high) // 2
+        if (share_at(_with_segment(sized, middle)) or 0.0) >= enough:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _smaller_store(config: CacheConfig, planned: CacheConfig) -> bool:
+    """Whether nothing but the store differs, and it is no larger."""
+    have, had = config.store_tokens, planned.store_tokens
+    return config == replace(planned, store_tokens=have) and (had is None or (have is not None and have <= had))
 
 
 def _assumed(speed: StepTimes | str) -> StepTimes:

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 
 def decoding_batch(point: FitPoint) -> float:
-    """Streams that decode at once, on average, by Little's law: output tokens a second * seconds a token, at least one and
-    at most the concurrency. A session that thinks and a request that waits for its first token decode nothing. Where no
+    """Streams that decode in a stream's steps, on average, itself included: of the other C - 1 sessions each decodes for the
+    share of its time that Little's law gives, seconds a token / seconds that the closed loop gives each token (C / output
+    tokens a second). A session that thinks and a request that waits for its first token decode nothing. Where no
     throughput was measured the requests are taken to follow each other without a pause."""
     tpot, service = point.means.get("tpot", point.values["tpot"]), point.values.get("service")
     if service is None:
         ttft = point.means.get("ttft", point.values.get("ttft", 0.0))
         service = tpot + ttft / point.osl
-    return min(max(point.concurrency * tpot / service, 1.0), float(point.concurrency))
+    return 1.0 + (point.concurrency - 1) * min(1.0, tpot / service)
 
 
 def physical_fit(
@@ -43,6 +44,7 @@ def physical_fit(
     osl = np.asarray([float(point.osl) for point in points])
     tpot = np.asarray([point.means.get("tpot", point.values["tpot"]) for point in points])
     terms = tpot_terms(batch, isl, osl, config.experts, config.top_k)
+    terms[:, -1] = (batch - 1.0) * isl / osl  # a stream's steps carry the prompts of the others, its own was before
     found, weights = relative_nnls(terms, tpot, _scaled(prior.get("tpot"), terms, tpot))
     timed = [place for place, point in enumerate(points) if "ttft" in point.values]
     first: tuple[float, ...] | None = None
