@@ -16,13 +16,11 @@ import argparse
 import asyncio
 import json
 import multiprocessing
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from benchmarks.predict.replay_truth import Real, replayed, report
 
@@ -123,9 +121,7 @@ class _Peer:
                 budget -= part
                 carried += part
                 request.left -= part
-            due += self.law.step_s(
-                len(decoding), sum(r.prompt + r.made for r in decoding), carried
-            )
+            due += self.law.step_s(len(decoding), sum(r.prompt + r.made for r in decoding), carried)
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             self.late.append(max(0.0, time.monotonic() - due))
             for request in list(self.running):
@@ -158,7 +154,9 @@ class _Peer:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-                size = next(int(line[15:]) for line in head.split("\r\n") if line.startswith("content-length:"))
+                size = next(
+                    int(line[15:]) for line in head.split("\r\n") if line.startswith("content-length:")
+                )
                 request = self.take(json.loads(await reader.readexactly(size)))
                 writer.write(
                     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -166,7 +164,11 @@ class _Peer:
                 last = False
                 while not last:
                     last = await request.tokens.get()
-                    choice = {"index": 0, "delta": {"content": "x "}, "finish_reason": "length" if last else None}
+                    choice = {
+                        "index": 0,
+                        "delta": {"content": "x "},
+                        "finish_reason": "length" if last else None,
+                    }
                     _event(writer, json.dumps({"choices": [choice]}))
                     await writer.drain()
                 usage = {
@@ -285,7 +287,9 @@ def against(name: str) -> bool:
 
 def main() -> int:
     """Run and judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--law", choices=sorted(LAWS), action="append")
     args = parser.parse_args()
     return 0 if all([against(name) for name in args.law or LAWS]) else 1

@@ -234,8 +234,10 @@ def simulate_arm(
     least = None
     if find_segment and sized.segment_bytes is not None and planned_run.hits.share is not None:
         enough = planned_run.hits.share - POINT
-        least = 0 if unused else least_segment(
-            sized, sized.segment_bytes, enough, lambda of: run(of)[0].hits.share
+        least = (
+            0
+            if unused
+            else least_segment(sized, sized.segment_bytes, enough, lambda of: run(of)[0].hits.share)
         )
     speed, there = engines(sized.config)
     return AgenticRun(
@@ -279,7 +281,9 @@ def least_segment(
 def _smaller_store(config: CacheConfig, planned: CacheConfig) -> bool:
     """Whether nothing but the store differs, and it is no larger."""
     have, had = config.store_tokens, planned.store_tokens
-    return config == replace(planned, store_tokens=have) and (had is None or (have is not None and have <= had))
+    return config == replace(planned, store_tokens=have) and (
+        had is None or (have is not None and have <= had)
+    )
 
 
 def _assumed(speed: StepTimes | str) -> StepTimes:

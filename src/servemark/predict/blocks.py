@@ -30,6 +30,8 @@ class _Tree:
     children: dict[tuple[int, int, int], int] = field(default_factory=dict)
     cuts: dict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=dict)
     nodes: int = 0
+
+
 _NO_TEMPLATE = TemplateTokens()
 
 

@@ -508,7 +508,9 @@ class Engines:
         prompts = worker.prefilling
         context = worker.contexts / count + gained + 0.5 * left
         if prompts:
-            step_s = self._carrying(worker, count, context, prompts if prompts < worker.chunk else worker.chunk)
+            step_s = self._carrying(
+                worker, count, context, prompts if prompts < worker.chunk else worker.chunk
+            )
         else:
             step_s = self._step_s(count, context, 0)
         if not 0 <= step_s < _INF:

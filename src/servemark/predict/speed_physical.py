@@ -44,7 +44,9 @@ def physical_fit(
     osl = np.asarray([float(point.osl) for point in points])
     tpot = np.asarray([point.means.get("tpot", point.values["tpot"]) for point in points])
     terms = tpot_terms(batch, isl, osl, config.experts, config.top_k)
-    terms[:, -1] = (batch - 1.0) * isl / osl  # a stream's steps carry the prompts of the others, its own was before
+    terms[:, -1] = (
+        (batch - 1.0) * isl / osl
+    )  # a stream's steps carry the prompts of the others, its own was before
     found, weights = relative_nnls(terms, tpot, _scaled(prior.get("tpot"), terms, tpot))
     timed = [place for place, point in enumerate(points) if "ttft" in point.values]
     first: tuple[float, ...] | None = None
