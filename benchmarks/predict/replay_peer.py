@@ -292,7 +292,8 @@ def main() -> int:
     )
     parser.add_argument("--law", choices=sorted(LAWS), action="append")
     args = parser.parse_args()
-    return 0 if all([against(name) for name in args.law or LAWS]) else 1
+    held = [against(name) for name in args.law or LAWS]  # all of them, also after one that did not hold
+    return 0 if all(held) else 1
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ WORKLOAD = Workload("w", "w", tuple(session(f"s{n}", 0.1, 64, 4) for n in range(
 
 
 def test_engines_are_as_many_as_the_cache_has_pools() -> None:
-    """Four data-parallel pools and a change to two of them, each with as many engines; GPUs of another number are not known."""
+    """Four data-parallel pools and a change to two of them, each with as many engines; GPUs of two are not known."""
     for workers in (4, 2):
         config = replace(SIZED.config, workers=workers)
         engines = engines_of(SIZED, config, EngineLimits(7, 512), 8, fitted=False)

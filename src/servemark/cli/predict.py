@@ -53,6 +53,7 @@ def predict(  # noqa: PLR0917 - one parameter an option
 ) -> int:
     """Text comes from the catalogue."""
     from servemark.catalog.selector import parse_selector  # noqa: PLC0415 - --help imports no room
+    from servemark.cli.fit_progress import FitProgress  # noqa: PLC0415
     from servemark.cli.predict_view import lines, plain  # noqa: PLC0415
     from servemark.predict.arm import forecast_arm  # noqa: PLC0415
     from servemark.runs.request import suite_workload  # noqa: PLC0415
@@ -69,6 +70,7 @@ def predict(  # noqa: PLR0917 - one parameter an option
         workload_of=suite_workload if simulate or what_if or profile else None,
         what_if=what_if,
         profile=profile,
+        on_fit=FitProgress(),
     )
     if as_json:
         click.echo(json.dumps(plain(found, why=why), ensure_ascii=False, allow_nan=False))

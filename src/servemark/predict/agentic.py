@@ -82,8 +82,8 @@ class AgenticRun:
 
 
 def parse_changes(words: Sequence[str]) -> tuple[Change, ...]:
-    """`segment=64GiB` (each rank's part of the shared store; `segment=least` asks for the smallest that will do), `gpu-tokens=N` and `dram-tokens=N` (of one worker),
-    `workers=N`. Raises ServemarkError (exit 2) for anything else."""
+    """`segment=64GiB` (each rank's part of the shared store; `segment=least` asks for the smallest that will do),
+    `gpu-tokens=N` and `dram-tokens=N` (of one worker), `workers=N`. Raises ServemarkError (exit 2) for anything else."""
     if len(words) > MAX_CHANGES:
         raise input_error("predict.use.many_changes", count=len(words), limit=MAX_CHANGES)
     return tuple(_change(word) for word in words)

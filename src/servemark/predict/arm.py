@@ -16,7 +16,7 @@ from servemark.catalog.nodes import Problem
 from servemark.catalog.selector import Selector
 from servemark.catalog.suite import Suite, load_suite, shipped_suites
 from servemark.predict.acceptance import AcceptanceView, acceptance_of
-from servemark.predict.forecast import Forecast, Forecaster
+from servemark.predict.forecast import Forecast, Forecaster, OnFit
 from servemark.predict.planned import PlannedPoint, planned_point
 from servemark.replay.profiles import RUN_PROFILE, Profile, find_profile
 from servemark.store.database import Store
@@ -74,10 +74,11 @@ def forecast_arm(
     workload_of: WorkloadOf | None = None,
     what_if: tuple[str, ...] = (),
     profile: str | None = None,
+    on_fit: OnFit | None = None,
 ) -> ArmForecast:
     """Predict an arm at its listed concurrencies, or `at` others. `scenario_of` says what a run would replay; with
     `workload_of`, which gives it, the arm is simulated too, and once more with the changes of `what_if`. `profile` names
-    rules of the replay other than those of `run`.
+    rules of the replay other than those of `run`; `on_fit` is told of a long fit's progress.
 
     Raises ServemarkError (exit 2): unknown suite, arm or topology.
     """
@@ -88,7 +89,7 @@ def forecast_arm(
     if not entries:
         names = ", ".join(each.topology for each in arm.entries)
         raise input_error("catalog.no_topology", arm=arm.key, topology=selector.topology, topologies=names)
-    forecaster, count = forecaster_of(home, (arm.model,))
+    forecaster, count = forecaster_of(home, (arm.model,), on_fit=on_fit)
     changes = _changes(what_if)
     rules = find_profile(profile or RUN_PROFILE)
     problems: list[Problem] = []
@@ -143,13 +144,15 @@ def _with_simulation(  # noqa: PLR0917 - what is simulated, where, how
     return replace(made, simulated=tuple(runs))
 
 
-def forecaster_of(home: Home, models: tuple[str, ...], *, wait: bool = True) -> tuple[Forecaster, int | None]:
+def forecaster_of(
+    home: Home, models: tuple[str, ...], *, wait: bool = True, on_fit: OnFit | None = None
+) -> tuple[Forecaster, int | None]:
     """A forecaster over the store of a home, and how many usable points of these models it has; without a store one that
     knows of nothing, and None. Raises ServemarkError (layer store) for a store that cannot be read."""
     if not home.store.exists():
         return Forecaster(()), None
     with Store.open(home.store, read_only=True) as store:
-        found = Forecaster.of_store(store, models, home, wait=wait)
+        found = Forecaster.of_store(store, models, home, wait=wait, on_fit=on_fit)
     return found, len(found.points)
 
 

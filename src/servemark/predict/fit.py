@@ -140,8 +140,8 @@ class PhysicalFit:
     """Median relative error of TPOT over the points that it was fitted to: not a forecast's error."""
 
     def step_s(self, decoding: int, context_tokens: float, prefill_tokens: float) -> float:
-        """See `StepTimes`; `prefill_tokens` stands where B * ISL/OSL stands in the form: prompt tokens a step carries, (B - 1) * ISL/OSL
-        in what these coefficients were fitted to (a stream's own prompt is none of its steps')."""
+        """See `StepTimes`; `prefill_tokens` stands where B * ISL/OSL stands in the form: prompt tokens a step carries. These
+        coefficients were fitted to (B - 1) * ISL/OSL, since a stream's own prompt is none of its steps'."""
         a, m, b, c, p = self.tpot
         batch = np.asarray([float(decoding)])
         reach = float(coverage(batch, self.experts, self.top_k)[0])

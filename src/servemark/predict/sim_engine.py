@@ -81,7 +81,8 @@ class SimRequest:
 
     __slots__ = (
         "admitted_s", "cache", "end_s", "first_s", "gain", "hit", "input_tokens", "known_tokens", "measured", "number",
-        "output_tokens", "owner", "prefill_rate", "prefilled_on", "ready_s", "start_s", "stream", "tree", "waited_s", "worker",
+        "output_tokens", "owner", "prefill_rate", "prefilled_on", "ready_s", "start_s", "stream", "tree", "waited_s",
+        "worker",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - made hundred thousands of times a second

@@ -36,9 +36,9 @@ def decoding_batch(point: FitPoint) -> float:
 def physical_fit(
     points: Sequence[FitPoint], config: ConfigFacts, prior: Mapping[str, tuple[float, ...]]
 ) -> PhysicalFit:
-    """Fits `points` (at least one, all with TPOT), their means where they have them. `prior` has coefficients by `tpot` and `ttft` of the form over all
-    points, in any scale. The acceptance length is the configuration's where it is known and otherwise 1: steps are then
-    those of one accepted token."""
+    """Fits `points` (at least one, all with TPOT), their means where they have them: only means add up to a step's work.
+    `prior` has coefficients by `tpot` and `ttft` of the form over all points, in any scale. The acceptance length is the
+    configuration's where it is known and otherwise 1: steps are then those of one accepted token."""
     batch = np.asarray([decoding_batch(point) for point in points])
     isl = np.asarray([float(point.isl) for point in points])
     osl = np.asarray([float(point.osl) for point in points])
