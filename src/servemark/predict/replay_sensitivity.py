@@ -47,8 +47,8 @@ class Variant:
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
     """`metric` is the address of the figure looked at, or `HITS`. Spreads are the largest judged |change| of each side.
-    `dominates` names the side whose spread is clearly the larger one, "nothing" where both are slight; None where nothing can be
-    compared."""
+    `dominates` names the side whose spread is clearly the larger one, "nothing" where both are slight; None where nothing
+    can be compared."""
 
     metric: str
     value: float | None
