@@ -172,8 +172,11 @@ def _stream(
 
 def _prompt_tokens(turn: Turn, before: Sequence[Message], before_tokens: int | None) -> int | None:
     """`turn.input_tokens`; of a prompt that goes on from the one before only what it adds is counted."""
-    now, size = turn.messages, len(before)
-    if not (size and before_tokens is not None and isinstance(now, tuple) and now[:size] == before):
+    now = turn.messages
+    if not (isinstance(now, tuple) and isinstance(before, tuple) and before and before_tokens is not None):
+        return turn.input_tokens  # messages that are made at each access know their tokens
+    size = len(before)
+    if now[:size] != before:
         return turn.input_tokens
     added = [message.tokens for message in now[size:]]
     return None if None in added else before_tokens + sum(each for each in added if each is not None)
