@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from servemark.base.errors import input_error
@@ -103,12 +103,10 @@ class BlockMaker:
         del ends[known:]
         path.on_from(tree, ends[-1] if ends else 0)
         for index in range(known, len(messages)):
-            for run in self._runs(index, messages[index], marker, session):
-                path.on(run)
+            path.on(self._runs(index, messages[index], marker, session))
             ends.append(path.runs)
         path.said, path.marker = messages, marker
-        for run in self._generation():
-            path.on(run)
+        path.on(self._generation())
 
     def _tree(self, scope: object) -> _Tree:
         found = self._trees.get(scope)
@@ -221,8 +219,7 @@ class _Path:
             self._blocks = kept + len(added)
             again = turn.stream.ids(turn.number)[whole:] if whole < kept else added
             runs = _packed_runs(again, whole, step, end)
-        for run in runs:
-            self.on(run)
+        self.on(runs)
         rest = end - self.tokens
         if rest > 0:
             self._alone(rest)
@@ -259,39 +256,44 @@ class _Path:
         del self._runs[runs:], self._nodes[runs:], self._ends[runs:], self._counts[runs:]
         del self._cuts[self._counts[-1] if self._counts else 0 :]
 
-    def on(self, run: _Run) -> None:
-        """Go on by one run."""
+    def on(self, runs: Iterable[_Run]) -> None:
+        """Go on by these runs; some hundred thousand times a second, so everything is a local name."""
         tree, maker = self._tree, self._maker
-        name, tokens = run
-        node = self._nodes[-1] if self._nodes else 0
-        start = self._ends[-1] if self._ends else 0
-        size = maker.block_tokens
-        wanted = (start + tokens) // size - start // size
-        if wanted:
-            spot = node, name
-            known = tree.cuts.get(spot)
-            if known is None:
-                known = tree.cuts[spot] = []
-            for first, count in known:
-                take = min(count, wanted)
-                self._cuts.extend(range(first, first + take))
-                wanted -= take
-                if not wanted:
-                    break
+        cuts, all_cuts, children, size = self._cuts, tree.cuts, tree.children, maker.block_tokens
+        held, nodes, ends, counts = self._runs, self._nodes, self._ends, self._counts
+        node = nodes[-1] if nodes else 0
+        start = ends[-1] if ends else 0
+        for run in runs:
+            name, tokens = run
+            end = start + tokens
+            wanted = end // size - start // size
             if wanted:
-                known.append((maker.numbers, wanted))
-                self._cuts.extend(range(maker.numbers, maker.numbers + wanted))
-                maker.numbers += wanted
-        key = node, name, tokens
-        child = tree.children.get(key)
-        if child is None:
-            tree.nodes += 1
-            maker.distinct_tokens += tokens
-            child = tree.children[key] = tree.nodes
-        self._runs.append(run)
-        self._nodes.append(child)
-        self._ends.append(start + tokens)
-        self._counts.append(len(self._cuts))
+                spot = node, name
+                known = all_cuts.get(spot)
+                if known is None:
+                    known = all_cuts[spot] = []
+                for first, count in known:
+                    take = count if count < wanted else wanted
+                    cuts.extend(range(first, first + take))
+                    wanted -= take
+                    if not wanted:
+                        break
+                if wanted:
+                    first = maker.numbers
+                    known.append((first, wanted))
+                    cuts.extend(range(first, first + wanted))
+                    maker.numbers = first + wanted
+            key = node, name, tokens
+            child = children.get(key)
+            if child is None:
+                tree.nodes += 1
+                maker.distinct_tokens += tokens
+                child = children[key] = tree.nodes
+            node, start = child, end
+            held.append(run)
+            nodes.append(child)
+            ends.append(end)
+            counts.append(len(cuts))
 
     def _alone(self, tokens: int) -> None:
         """On by tokens that no other prompt has."""
