@@ -150,6 +150,8 @@ def rows(simulated: SimulatedRun, real: Real) -> list[Row]:
         ("tpot", simulated.tpot_s, real.tpot),
         ("e2el", simulated.e2el_s, real.e2el),
     ):
+        ours = None if values is None else 1000 * values.mean
+        found.append(Row(f"{name} mean ms", ours, 1000 * sum(theirs) / max(1, len(theirs))))
         for q in (50, 90):
             found.append(
                 Row(f"{name} p{q} ms", 1000 * getattr(values, f"p{q}"), 1000 * (percentile(theirs, q) or 0))

@@ -39,6 +39,7 @@ def _concurrencies(ctx: click.Context, param: click.Parameter, value: tuple[str,
 @click.option("--why", is_flag=True, help="predict.use.option.why")
 @click.option("--simulate", is_flag=True, help="predict.use.option.simulate")
 @click.option("--what-if", "what_if", multiple=True, metavar="KEY=VALUE", help="predict.use.option.what_if")
+@click.option("--profile", metavar="NAME", help="predict.use.option.profile")
 @common
 def predict(  # noqa: PLR0917 - one parameter an option
     arm: str,
@@ -46,11 +47,13 @@ def predict(  # noqa: PLR0917 - one parameter an option
     why: bool,
     simulate: bool,
     what_if: tuple[str, ...],
+    profile: str | None,
     home: str | None,
     as_json: bool,
 ) -> int:
     """Text comes from the catalogue."""
     from servemark.catalog.selector import parse_selector  # noqa: PLC0415 - --help imports no room
+    from servemark.cli.fit_progress import FitProgress  # noqa: PLC0415
     from servemark.cli.predict_view import lines, plain  # noqa: PLC0415
     from servemark.predict.arm import forecast_arm  # noqa: PLC0415
     from servemark.runs.request import suite_workload  # noqa: PLC0415
@@ -64,8 +67,10 @@ def predict(  # noqa: PLR0917 - one parameter an option
         Home.resolve(home),
         at or selector.concurrencies or (),
         scenario_of=planned_scenario,
-        workload_of=suite_workload if simulate or what_if else None,
+        workload_of=suite_workload if simulate or what_if or profile else None,
         what_if=what_if,
+        profile=profile,
+        on_fit=FitProgress(),
     )
     if as_json:
         click.echo(json.dumps(plain(found, why=why), ensure_ascii=False, allow_nan=False))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from servemark.analysis.figure_words import label_of, unit_of
 from servemark.analysis.format import display
@@ -17,9 +18,14 @@ from servemark.predict.acceptance import AcceptanceView
 from servemark.predict.arm import ArmForecast, TopologyForecast
 from servemark.predict.forecast import Forecast, Forecaster, metrics_of
 from servemark.predict.matching import Difference, Match
+from servemark.predict.replay_sensitivity import HITS
 from servemark.predict.sim_result import SimulatedRun
 from servemark.predict.speed_types import Why
 from servemark.predict.types import Predicted
+from servemark.replay.profiles import RUN_PROFILE
+
+if TYPE_CHECKING:
+    from servemark.predict.agentic import JudgedRules
 
 MAX_WIDTH = 120
 MAX_DIFFERENCES = 8
@@ -96,8 +102,57 @@ def _simulated(topology: TopologyForecast, width: int) -> list[str]:
     if first.sized.assumed:
         sizes = in_list(first.sized.assumed)
         told += wrapped(f"! {text('predict.use.sim.sizes', None, listed=sizes)}", width, "  ")
-    told += wrapped(f"! {text('predict.use.sim.rules')}", width, "  ")
+    for line in _replay_words(topology):
+        told += wrapped(f"! {line}", width, "  ")
     return told
+
+
+def _replay_words(topology: TopologyForecast) -> list[str]:
+    """By whose rules it was replayed, what a store of another size would change, and what decides, by this arm's own
+    figures."""
+    first = topology.simulated[0]
+    values: dict[str, object] = {"profile": first.profile}
+    key = "predict.use.sim.replay"
+    if first.profile == RUN_PROFILE:
+        seconds = topology.forecasts[0].planned.stated_duration_s
+        key += "_run" if seconds is None else "_timed"
+        values |= {} if seconds is None else {"seconds": f"{seconds:g}"}
+    told = [text(key, None, **values)]
+    if all(each.store_unused for each in topology.simulated):
+        told.append(text("predict.use.sim.unused"))
+    for each in topology.simulated:
+        if each.least_segment:
+            size = f"{each.least_segment / 2**30:.1f}"
+            told.append(text("predict.use.sim.least_segment", None, load=each.concurrency, size=size))
+        if each.judged is not None:
+            told.append(_judged_words(each.judged, each.concurrency))
+    return told
+
+
+def _judged_words(judged: JudgedRules, load: int) -> str:
+    found = judged.found
+    if found.said is None:
+        return text("predict.use.sim.not_judged")
+    metric = text("predict.use.column.hits") if found.metric == HITS else label_of(found.metric)
+    said = text(
+        found.said,
+        None,
+        metric=metric,
+        rules=f"{100 * (found.rules_spread or 0):.1f}",
+        engine=f"{100 * (found.engine_spread or 0):.1f}",
+    ).rstrip("。.")
+    most = {
+        side: max(
+            (v for v in found.variants if v.side == side and v.judged and v.change is not None),
+            key=lambda v: abs(v.change or 0.0),
+        )
+        for side in ("rules", "engine")
+    }
+    rule, engine = (text(f"predict.replay.variant.{most[side].name}") for side in ("rules", "engine"))
+    return text(
+        "predict.use.sim.judged", None, said=said, load=load, sessions=judged.sessions, of=judged.of_sessions, rule=rule,
+        engine=engine,
+    )  # fmt: skip
 
 
 def _sim_cells(run: SimulatedRun, fitted: bool) -> list[str]:

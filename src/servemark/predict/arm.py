@@ -16,8 +16,9 @@ from servemark.catalog.nodes import Problem
 from servemark.catalog.selector import Selector
 from servemark.catalog.suite import Suite, load_suite, shipped_suites
 from servemark.predict.acceptance import AcceptanceView, acceptance_of
-from servemark.predict.forecast import Forecast, Forecaster
+from servemark.predict.forecast import Forecast, Forecaster, OnFit
 from servemark.predict.planned import PlannedPoint, planned_point
+from servemark.replay.profiles import RUN_PROFILE, Profile, find_profile
 from servemark.store.database import Store
 from servemark.traces.types import CacheBust, Workload
 
@@ -72,9 +73,12 @@ def forecast_arm(
     scenario_of: ScenarioOf,
     workload_of: WorkloadOf | None = None,
     what_if: tuple[str, ...] = (),
+    profile: str | None = None,
+    on_fit: OnFit | None = None,
 ) -> ArmForecast:
     """Predict an arm at its listed concurrencies, or `at` others. `scenario_of` says what a run would replay; with
-    `workload_of`, which gives it, the arm is simulated too, and once more with the changes of `what_if`.
+    `workload_of`, which gives it, the arm is simulated too, and once more with the changes of `what_if`. `profile` names
+    rules of the replay other than those of `run`; `on_fit` is told of a long fit's progress.
 
     Raises ServemarkError (exit 2): unknown suite, arm or topology.
     """
@@ -85,8 +89,9 @@ def forecast_arm(
     if not entries:
         names = ", ".join(each.topology for each in arm.entries)
         raise input_error("catalog.no_topology", arm=arm.key, topology=selector.topology, topologies=names)
-    forecaster, count = forecaster_of(home, (arm.model,))
+    forecaster, count = forecaster_of(home, (arm.model,), on_fit=on_fit)
     changes = _changes(what_if)
+    rules = find_profile(profile or RUN_PROFILE)
     problems: list[Problem] = []
     golden = suite.golden(problems)
     found = []
@@ -97,7 +102,7 @@ def forecast_arm(
         unlisted = tuple(each for each in at if each not in entry.concurrencies)
         made = TopologyForecast(entry, forecasts, acceptance, unlisted)
         if workload_of is not None:
-            made = _with_simulation(made, suite, selector, arm, forecaster, workload_of, changes)
+            made = _with_simulation(made, suite, arm, forecaster, workload_of, changes, rules)
         found.append(made)
     return ArmForecast(suite.name, arm, tuple(found), count, forecaster)
 
@@ -113,38 +118,41 @@ def _changes(what_if: tuple[str, ...]) -> tuple[Change, ...]:
 def _with_simulation(  # noqa: PLR0917 - what is simulated, where, how
     made: TopologyForecast,
     suite: Suite,
-    selector: Selector,
     arm: Arm,
     forecaster: Forecaster,
     workload_of: WorkloadOf,
     changes: tuple[Change, ...],
+    profile: Profile,
 ) -> TopologyForecast:
     """The same with a simulated replay of each point, or with the reason why there is none."""
-    from servemark.predict.agentic import simulate_arm, times_at_hits  # noqa: PLC0415 - the simulator is asked for rarely
+    from servemark.predict.agentic import ArmReplay, simulate_arm  # noqa: PLC0415 - the simulator is asked for rarely
+    from servemark.predict.arm_engines import engine_limits  # noqa: PLC0415
 
     target = f"{suite.root}:{arm.key}/{made.entry.topology}"
     try:
         deployment = suite.deployment(arm, made.entry)
         workload, bust = workload_of(suite, deployment)
-        slots = deployment.roles[0].flag("parallel")
-        slots = slots if isinstance(slots, int) and slots > 0 else None
+        replay = ArmReplay(target, workload, profile, bust, engine_limits(deployment))
         runs = []
-        for each in made.forecasts:
+        for number, each in enumerate(made.forecasts, 1):
             near = () if each.nearest is None else each.nearest.points
-            times = times_at_hits(forecaster.step_times(each), near)
-            runs.append(simulate_arm(target, workload, each.planned, bust, times, slots, changes))
+            times = forecaster.step_times(each)
+            last = number == len(made.forecasts)  # what decides is asked of one load
+            runs.append(simulate_arm(replay, each.planned, times, near, changes, judge_rules=last))
     except ServemarkError as error:
         return replace(made, not_simulated=error)
     return replace(made, simulated=tuple(runs))
 
 
-def forecaster_of(home: Home, models: tuple[str, ...], *, wait: bool = True) -> tuple[Forecaster, int | None]:
+def forecaster_of(
+    home: Home, models: tuple[str, ...], *, wait: bool = True, on_fit: OnFit | None = None
+) -> tuple[Forecaster, int | None]:
     """A forecaster over the store of a home, and how many usable points of these models it has; without a store one that
     knows of nothing, and None. Raises ServemarkError (layer store) for a store that cannot be read."""
     if not home.store.exists():
         return Forecaster(()), None
     with Store.open(home.store, read_only=True) as store:
-        found = Forecaster.of_store(store, models, home, wait=wait)
+        found = Forecaster.of_store(store, models, home, wait=wait, on_fit=on_fit)
     return found, len(found.points)
 
 

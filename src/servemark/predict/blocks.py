@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from servemark.base.errors import input_error
@@ -30,6 +30,9 @@ class _Tree:
     children: dict[tuple[int, int, int], int] = field(default_factory=dict)
     cuts: dict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=dict)
     nodes: int = 0
+
+
+_NO_TEMPLATE = TemplateTokens()
 
 
 class BlockMaker:
@@ -89,9 +92,21 @@ class BlockMaker:
                 self._local.setdefault(session, set()).add(scope)
             path.follow(self._tree(scope), _Blocks(stream, messages.number))
             return stream.tokens(messages.number)
-        runs = self._runs(turn, marker, session)
-        path.follow_runs(self._tree(None), runs)
+        self._follow(path, turn, marker, session)
         return path.tokens
+
+    def _follow(self, path: _Path, turn: Turn, marker: object, session: str) -> None:
+        """Take the next turn as messages; one that goes on from the turn before costs what it adds."""
+        messages, tree = tuple(turn.messages), self._tree(None)
+        known = _same_front(path.said, messages) if path.holds(tree, marker) else 0
+        ends = path.said_ends
+        del ends[known:]
+        path.on_from(tree, ends[-1] if ends else 0)
+        for index in range(known, len(messages)):
+            path.on(self._runs(index, messages[index], marker, session))
+            ends.append(path.runs)
+        path.said, path.marker = messages, marker
+        path.on(self._generation())
 
     def _tree(self, scope: object) -> _Tree:
         found = self._trees.get(scope)
@@ -103,24 +118,27 @@ class BlockMaker:
         """The number of a run's name; negative, so that it is no block's id."""
         return self._names.setdefault(name, -1 - len(self._names))
 
-    def _runs(self, turn: Turn, marker: object, session: str) -> list[_Run]:
-        template = self._template or TemplateTokens()
-        runs: list[_Run] = []
-        for index, message in enumerate(turn.messages):
-            if index == 0 and message.role != "system" and template.preamble:
-                runs.append((self.named("preamble"), template.preamble))
-            opening = template.opening(message.role)
-            if opening:
-                runs.append((self.named(f"open {message.role}"), opening))
-            if index == 0 and marker is not None:
-                runs.append((self.named(f"marker {marker}"), template.marker))
-            runs += self._message(message, session)
-            if template.closing:
-                runs.append((self.named("close"), template.closing))
-        if template.generation:
-            same = template.generation == template.assistant
-            runs.append((self.named("open assistant" if same else "generation"), template.generation))
-        return runs
+    def _runs(self, index: int, message: Message, marker: object, session: str) -> Iterator[_Run]:
+        """One message with what the template puts around it."""
+        template = self._template or _NO_TEMPLATE
+        if index == 0 and message.role != "system" and template.preamble:
+            yield self.named("preamble"), template.preamble
+        opening = template.opening(message.role)
+        if opening:
+            yield self.named(f"open {message.role}"), opening
+        if index == 0 and marker is not None:
+            yield self.named(f"marker {marker}"), template.marker
+        yield from self._message(message, session)
+        if template.closing:
+            yield self.named("close"), template.closing
+
+    def _generation(self) -> tuple[_Run, ...]:
+        """What opens the reply."""
+        template = self._template or _NO_TEMPLATE
+        if not template.generation:
+            return ()
+        same = template.generation == template.assistant
+        return ((self.named("open assistant" if same else "generation"), template.generation),)
 
     def _message(self, message: Message, session: str) -> Iterator[_Run]:
         if message.raw is None:
@@ -169,6 +187,10 @@ class _Path:
         self._counts: list[int] = []
         self._cuts = array("q")
         self._blocks = 0
+        self.said: tuple[Message, ...] = ()
+        """Messages that the path holds, under `marker`; `said_ends` are the runs up to each one's end."""
+        self.said_ends: list[int] = []
+        self.marker: object = None
 
     @property
     def tokens(self) -> int:
@@ -197,21 +219,24 @@ class _Path:
             self._blocks = kept + len(added)
             again = turn.stream.ids(turn.number)[whole:] if whole < kept else added
             runs = _packed_runs(again, whole, step, end)
-        for run in runs:
-            self._on(run)
+        self.on(runs)
         rest = end - self.tokens
         if rest > 0:
             self._alone(rest)
 
-    def follow_runs(self, tree: _Tree, runs: Sequence[_Run]) -> None:
-        """Take the next turn as runs."""
-        if tree is not self._tree:
-            self._tree = tree
-            self._back(0)
-        kept = _same_front(self._runs, runs)
-        self._back(kept)
-        for run in runs[kept:]:
-            self._on(run)
+    def holds(self, tree: _Tree, marker: object) -> bool:
+        """Whether its messages are of this tree and under this marker."""
+        return tree is self._tree and self.marker == marker
+
+    def on_from(self, tree: _Tree, runs: int) -> None:
+        """Go back to where the first `runs` runs end, in this tree."""
+        self._tree = tree
+        self._back(runs)
+
+    @property
+    def runs(self) -> int:
+        """Runs of the prompt."""
+        return len(self._runs)
 
     def cut(self, total: int) -> array[int]:
         """Numbers of the prompt's blocks, a partial last one included: it has a number of its own."""
@@ -231,38 +256,44 @@ class _Path:
         del self._runs[runs:], self._nodes[runs:], self._ends[runs:], self._counts[runs:]
         del self._cuts[self._counts[-1] if self._counts else 0 :]
 
-    def _on(self, run: _Run) -> None:
+    def on(self, runs: Iterable[_Run]) -> None:
+        """Go on by these runs; some hundred thousand times a second, so everything is a local name."""
         tree, maker = self._tree, self._maker
-        name, tokens = run
-        node = self._nodes[-1] if self._nodes else 0
-        start = self._ends[-1] if self._ends else 0
-        size = maker.block_tokens
-        wanted = (start + tokens) // size - start // size
-        if wanted:
-            spot = node, name
-            known = tree.cuts.get(spot)
-            if known is None:
-                known = tree.cuts[spot] = []
-            for first, count in known:
-                take = min(count, wanted)
-                self._cuts.extend(range(first, first + take))
-                wanted -= take
-                if not wanted:
-                    break
+        cuts, all_cuts, children, size = self._cuts, tree.cuts, tree.children, maker.block_tokens
+        held, nodes, ends, counts = self._runs, self._nodes, self._ends, self._counts
+        node = nodes[-1] if nodes else 0
+        start = ends[-1] if ends else 0
+        for run in runs:
+            name, tokens = run
+            end = start + tokens
+            wanted = end // size - start // size
             if wanted:
-                known.append((maker.numbers, wanted))
-                self._cuts.extend(range(maker.numbers, maker.numbers + wanted))
-                maker.numbers += wanted
-        key = node, name, tokens
-        child = tree.children.get(key)
-        if child is None:
-            tree.nodes += 1
-            maker.distinct_tokens += tokens
-            child = tree.children[key] = tree.nodes
-        self._runs.append(run)
-        self._nodes.append(child)
-        self._ends.append(start + tokens)
-        self._counts.append(len(self._cuts))
+                spot = node, name
+                known = all_cuts.get(spot)
+                if known is None:
+                    known = all_cuts[spot] = []
+                for first, count in known:
+                    take = count if count < wanted else wanted
+                    cuts.extend(range(first, first + take))
+                    wanted -= take
+                    if not wanted:
+                        break
+                if wanted:
+                    first = maker.numbers
+                    known.append((first, wanted))
+                    cuts.extend(range(first, first + wanted))
+                    maker.numbers = first + wanted
+            key = node, name, tokens
+            child = children.get(key)
+            if child is None:
+                tree.nodes += 1
+                maker.distinct_tokens += tokens
+                child = children[key] = tree.nodes
+            node, start = child, end
+            held.append(run)
+            nodes.append(child)
+            ends.append(end)
+            counts.append(len(cuts))
 
     def _alone(self, tokens: int) -> None:
         """On by tokens that no other prompt has."""
@@ -291,18 +322,12 @@ def _packed_runs(ids: Sequence[int], first: int, step: float, end: int) -> Itera
         start = stop
 
 
-def _same_front(before: Sequence[_Run], now: Sequence[_Run]) -> int:
+def _same_front(before: tuple[Message, ...], now: tuple[Message, ...]) -> int:
+    """How many messages both begin with."""
     size = min(len(before), len(now))
     if before[:size] == now[:size]:
         return size
-    low, high = 0, size
-    while high - low > 1:
-        middle = (low + high) // 2
-        if before[low:middle] == now[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low
+    return next(place for place in range(size) if before[place] != now[place])
 
 
 def requests_of(

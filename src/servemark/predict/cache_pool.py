@@ -93,7 +93,9 @@ class LruPool:
         return np.where(ids & 1, self._state_blocks, 1)
 
     def _room_of(self, ids: Ids) -> int:
-        return len(ids) if self._state_blocks is None else int(self.weigh(ids).sum())
+        if self._state_blocks is None:
+            return len(ids)
+        return len(ids) + (self._state_blocks - 1) * int(np.count_nonzero(ids & 1))
 
     def prefix(self, ids: Ids) -> int:
         """How many of the first entries are here."""
@@ -113,8 +115,8 @@ class LruPool:
 
     def room(self, ids: Ids, anonymous: int) -> bool:
         """Whether these blocks, and so many nameless ones, fit beside what is in use."""
-        if self.capacity is None:
-            return True
+        if self.capacity is None or self._room_of(ids) + anonymous <= self.free + self._valid:
+            return True  # even if none of them were here, or all of them waited
         new = self._room_of(ids[~self.present(ids)])
         waiting = self._valid - self._room_of(ids[self._stamp[ids] > _PINNED])
         return new + anonymous <= self.free + waiting

@@ -24,7 +24,8 @@ _POLICIES: dict[str, CachePolicy] = {
 class SizedCache:
     """A cache and where its figures come from. `ranks`: of one worker, each holds its part of the lower tiers.
     `segment_bytes`: what each rank gives to the shared store; None without one. `assumed`: names of figures that no
-    file states."""
+    file states. `decode_workers` beside the prefill workers whose cache this is (0: they do both), and what the pool of
+    one holds; each data-parallel share of an attention is a worker."""
 
     config: CacheConfig
     role: str
@@ -32,6 +33,8 @@ class SizedCache:
     segment_bytes: int | None
     store_ranks: int
     assumed: tuple[str, ...]
+    decode_workers: int = 0
+    decode_tokens: int | None = None
 
 
 def sized_cache(target: str, wishes: Wishes | None = None) -> SizedCache:
@@ -78,7 +81,13 @@ def sized_cache(target: str, wishes: Wishes | None = None) -> SizedCache:
     if store is not None and store.shared and not store.watermark_stated:
         assumed.append("high_watermark")
     segment = store.segment_bytes if store is not None and store.shared else None
-    return SizedCache(config, role.name, role.ranks_per_worker, segment, store_ranks, tuple(assumed))
+    decode = next((r for r in roles if r.role.name == "decode" and r is not made), None)
+    there = None if decode is None else _line(decode, "tokens_fit")
+    return SizedCache(
+        config, role.name, role.ranks_per_worker, segment, store_ranks, tuple(assumed),
+        0 if decode is None else decode.role.workers * decode.role.data_parallel_shares,
+        int(there[0]) if there is not None and there[0] >= 1 else None,
+    )  # fmt: skip
 
 
 def worker_token_bytes(asked: FitInput, role: RoleInput) -> float:

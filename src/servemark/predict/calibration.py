@@ -147,5 +147,11 @@ def _round(number: float) -> float:
 
 def _rounded_values(point: dict[str, Any]) -> dict[str, Any]:
     values = {name: _round(value) for name, value in point["values"].items()}
+    means = {name: _round(value) for name, value in point["means"].items()}
     share = point["output_share"]
-    return {**point, "values": values, "output_share": None if share is None else _round(share)}
+    return {
+        **point,
+        "values": values,
+        "means": means,
+        "output_share": None if share is None else _round(share),
+    }

@@ -140,7 +140,8 @@ class PhysicalFit:
     """Median relative error of TPOT over the points that it was fitted to: not a forecast's error."""
 
     def step_s(self, decoding: int, context_tokens: float, prefill_tokens: float) -> float:
-        """See `StepTimes`; `prefill_tokens` stands where B * ISL/OSL stands in the form: prompt tokens a step carries."""
+        """See `StepTimes`; `prefill_tokens` stands where B * ISL/OSL stands in the form: prompt tokens a step carries. These
+        coefficients were fitted to (B - 1) * ISL/OSL, since a stream's own prompt is none of its steps'."""
         a, m, b, c, p = self.tpot
         batch = np.asarray([float(decoding)])
         reach = float(coverage(batch, self.experts, self.top_k)[0])
@@ -155,8 +156,3 @@ class PhysicalFit:
     def tokens_per_step(self) -> float:
         """See `StepTimes`."""
         return self.acceptance
-
-    def tpot_s(self, batch: Floats, isl: Floats, osl: Floats) -> Floats:
-        """Seconds per output token at concurrencies and lengths."""
-        terms = tpot_terms(batch, isl, osl, self.experts, self.top_k)
-        return np.asarray(terms @ np.asarray(self.tpot))

@@ -8,7 +8,7 @@ message key of why nothing can be said.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from servemark.analysis.measured import Measured, of_stored
@@ -34,6 +34,8 @@ from servemark.predict.types import Predicted, StepTimes
 from servemark.store.database import Store
 from servemark.store.points import PointFilter, load_points
 
+OnFit = Callable[[int, int, int], None]
+"""Told (parts done, parts in all, points) while residuals of a store are made."""
 QUICK = 300
 """Points of a store whose residuals are made while somebody waits for something else."""
 WHY_METRICS = (OUTPUT_PER_GPU, TPOT)
@@ -114,16 +116,28 @@ class Forecaster:
         self._near: dict[tuple[str, object], tuple[Match, ...]] = {}
 
     @classmethod
-    def of_store(cls, store: Store, models: Iterable[str], home: Home, *, wait: bool = True) -> Forecaster:
+    def of_store(
+        cls,
+        store: Store,
+        models: Iterable[str],
+        home: Home,
+        *,
+        wait: bool = True,
+        on_fit: OnFit | None = None,
+    ) -> Forecaster:
         """Over the store's usable points of these models, with intervals from the residuals of all models. Those are read
         from the home's cache, or made and kept there where they are missing or out of date; without `wait` only in a store
-        of at most `QUICK` points, else whatever is kept is taken."""
+        of at most `QUICK` points, else whatever is kept is taken. `on_fit` is told of each part of that work."""
         points = usable_points(store, models)
         if not points:
             return cls(points)
         count, pool = usable_count(store), read_pool(pool_path(home))
         if (pool is None or not pool.fresh(count) or not has_fit(home, pool)) and (wait or count <= QUICK):
-            pool = write_pool(home, SpeedModel.fit(fit_points(usable_points(store))), count)
+            model = SpeedModel.fit(fit_points(usable_points(store)))
+            if on_fit is not None:
+                for done, total in model.score_parts():
+                    on_fit(done, total, len(model.points))
+            pool = write_pool(home, model, count)
         return cls(points, pool)
 
     @property

@@ -20,10 +20,14 @@ from servemark.replay.timeline import IdleCaps
 from servemark.traces.types import Workload
 
 Side = Literal["rules", "engine"]
-Dominates = Literal["rules", "engine", "neither"]
+Dominates = Literal["rules", "engine", "neither", "nothing"]
 METRIC = "total_tokens_per_s"
+HITS = "cache_hit"
+"""Share of prompt tokens found in any tier: a metric that needs no speed."""
 CLEAR = 1.5
 """One side dominates when its spread is so many times the other's."""
+SLIGHT = 0.01
+"""Where no change moves the figure by more, nothing decides."""
 SPEED_ERROR = 0.2
 """How far a fitted speed is off on shapes that were not measured, typically; the engine is changed by as much."""
 
@@ -42,8 +46,9 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """`metric` is the address of the figure looked at. Spreads are the largest judged |change| of each side. `dominates`
-    names the side whose spread is clearly the larger one; None where nothing can be compared."""
+    """`metric` is the address of the figure looked at, or `HITS`. Spreads are the largest judged |change| of each side.
+    `dominates` names the side whose spread is clearly the larger one, "nothing" where both are slight; None where nothing
+    can be compared."""
 
     metric: str
     value: float | None
@@ -77,9 +82,9 @@ def sensitivity(
     unchanged run where it is there already. Each run costs as much as the first. Raises ServemarkError as `simulate`."""
 
     def run(times: StepTimes, rules: ReplayRules, cache: PrefixCache | None) -> float | None:
-        return simulate(workload, cache, times, rules, deployment).value(metric)
+        return _figure(simulate(workload, cache, times, rules, deployment), metric)
 
-    value = base.value(metric) if base is not None else run(times, rules, make_cache())
+    value = _figure(base, metric) if base is not None else run(times, rules, make_cache())
     found: list[Variant] = []
 
     def note(name: str, side: Side, changed: float | None, *, judged: bool = True) -> None:
@@ -109,6 +114,10 @@ def sensitivity(
         spreads["engine"],
         _judge(spreads["rules"], spreads["engine"]),
     )
+
+
+def _figure(run: SimulatedRun, metric: str) -> float | None:
+    return run.hits.share if metric == HITS else run.value(metric)
 
 
 def rule_changes(rules: ReplayRules) -> list[tuple[str, ReplayRules]]:
@@ -144,6 +153,8 @@ def _ends_without_engine(workload: Workload, rules: ReplayRules) -> bool:
 def _judge(rules: float | None, engine: float | None) -> Dominates | None:
     if rules is None or engine is None:
         return None
+    if max(rules, engine) < SLIGHT:
+        return "nothing"
     if rules > CLEAR * engine:
         return "rules"
     return "engine" if engine > CLEAR * rules else "neither"

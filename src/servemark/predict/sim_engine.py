@@ -7,8 +7,9 @@ worker has one counter of tokens gained, so that a reply's end is a fixed value 
 - The mean context of an interval is that in its middle, if it lasts until the next reply's end; an event before that
   begins a new interval. Replies have fractions of tokens in between.
 - A request begins at once when there is room, not at the next step's border: up to one step too early.
-- A prompt's time is what `prefill_s` says as it begins; streams that join or leave meanwhile do not change it. While it
-  is computed, each step carries min(chunk, tokens of all prompts being computed) tokens of it.
+- A prompt's time is what `prefill_s` says as it begins; streams that join or leave meanwhile do not change it. Its tokens
+  come evenly over that time, at most `chunk_tokens` of all prompts in one step: however long a prompt takes (a measured
+  time to first token holds waits in which nothing is computed), its tokens are paid for once.
 - A cache that knows its workers (`WorkerCache`) says which of them a request goes to, and whether there is room for it
   in its pool, whose shared prefixes it counts once; `kv_tokens` is then the decode workers' alone.
 - A running request holds its whole prompt and reply in the KV pool from its beginning, prefixes that it shares with
@@ -80,7 +81,8 @@ class SimRequest:
 
     __slots__ = (
         "admitted_s", "cache", "end_s", "first_s", "gain", "hit", "input_tokens", "known_tokens", "measured", "number",
-        "output_tokens", "owner", "prefilled_on", "ready_s", "start_s", "stream", "tree", "waited_s", "worker",
+        "output_tokens", "owner", "prefill_rate", "prefilled_on", "ready_s", "start_s", "stream", "tree", "waited_s",
+        "worker",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - made hundred thousands of times a second
@@ -109,6 +111,7 @@ class SimRequest:
         self.admitted_s: float
         self.end_s: float
         self.gain: float
+        self.prefill_rate: float
         self.ready_s: float
         self.start_s: float
         self.worker: Worker
@@ -136,6 +139,7 @@ class Worker:
         "max_running",
         "peak_kv",
         "peak_running",
+        "prefill_rate",
         "prefilled",
         "prefilling",
         "prefills",
@@ -154,7 +158,7 @@ class Worker:
         self.queue: deque[SimRequest] = deque()
         self.ends: list[tuple[float, int, SimRequest]] = []
         self.live = self.prefills = self.prefilling = self.pushed = 0
-        self.contexts = 0.0
+        self.contexts = self.prefill_rate = 0.0
         self.gained = self.gained_at_s = self.rate = 0.0
         self.due_s = self.pushed_s = _INF
         self.kv_used = 0
@@ -198,6 +202,7 @@ class Engines:
             )
         split = deployment.decode_workers > 0
         self._split = split
+        self._times_of_all = split and deployment.prefills_at_once is None
         role = "prefill" if split else "both"
         self.fronts = [Worker(role, deployment) for _ in range(deployment.workers)]
         self.decoders = [Worker("decode", deployment) for _ in range(deployment.decode_workers)]
@@ -288,7 +293,7 @@ class Engines:
             worker.queue.clear()
             worker.ends.clear()
             worker.live = worker.prefills = worker.prefilling = worker.kv_used = 0
-            worker.contexts = worker.rate = 0.0
+            worker.contexts = worker.rate = worker.prefill_rate = 0.0
             worker.due_s = worker.pushed_s = _INF
         return lost
 
@@ -370,11 +375,13 @@ class Engines:
             known = request.input_tokens - 1
         request.known_tokens = known
         new = request.input_tokens - known
-        took_s = self._prefill_s(new, known, len(worker.ends))
+        took_s = self._prefill_s(new, known, self._beside() if self._times_of_all else len(worker.ends))
         if not 0 <= took_s < _INF:
             raise bad_time("prefill_s", took_s)
         worker.prefills += 1
         worker.prefilling += new
+        rate = request.prefill_rate = new / took_s if took_s > 1e-9 else 0.0
+        worker.prefill_rate += rate
         worker.prefilled += new
         self._order += 1
         heappush(self.events, (now_s + loaded_s + took_s, self._order, _PREFILLED, request))
@@ -383,6 +390,7 @@ class Engines:
         worker = request.worker
         worker.prefills -= 1
         worker.prefilling -= request.input_tokens - request.known_tokens
+        worker.prefill_rate = worker.prefill_rate - request.prefill_rate if worker.prefills else 0.0
         if self._split:
             request.prefilled_on = worker
             request.ready_s = now_s
@@ -499,11 +507,13 @@ class Engines:
         count = len(ends)
         left = ends[0][0] - gained
         prompts = worker.prefilling
-        step_s = self._step_s(
-            count,
-            worker.contexts / count + gained + 0.5 * left,
-            prompts if prompts < worker.chunk else worker.chunk,
-        )
+        context = worker.contexts / count + gained + 0.5 * left
+        if prompts:
+            step_s = self._carrying(
+                worker, count, context, prompts if prompts < worker.chunk else worker.chunk
+            )
+        else:
+            step_s = self._step_s(count, context, 0)
         if not 0 <= step_s < _INF:
             raise bad_time("step_s", step_s)
         if step_s > 0:
@@ -518,6 +528,20 @@ class Engines:
             self._order += 1
             worker.pushed = self._order
             heappush(self.events, (due_s, self._order, _DECODING, worker))
+
+    def _carrying(self, worker: Worker, count: int, context: float, most: int) -> float:
+        """Seconds of a step that carries prompt tokens: those that come while it lasts, at most `most`. A step's time is
+        taken as linear in them: s = s0 + x * (s1 - s0) / most with x = rate * s."""
+        full_s = self._step_s(count, context, most)
+        if worker.prefill_rate * full_s >= most:
+            return full_s
+        empty_s = self._step_s(count, context, 0)
+        return empty_s / (1 - worker.prefill_rate * (full_s - empty_s) / most)
+
+    def _beside(self) -> int:
+        """Streams that decode for one prefill worker, on average: those that times fitted to the whole deployment speak
+        of."""
+        return round(sum(len(worker.ends) for worker in self.decoders) / len(self.fronts))
 
 
 def _too_small(request: SimRequest, pool: int | None) -> ServemarkError:

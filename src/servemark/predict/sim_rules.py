@@ -115,7 +115,8 @@ class Deployment:
     simulated cache that knows its own pool takes its place. `decode_kv_tokens`: a decode worker's; None: as
     `kv_tokens`. `chunk_tokens`: prompt tokens that one step carries at most. `prefills_at_once`: prompts that a worker
     computes at the same time, each in its own time; None: no limit, for step times whose prefill already holds the wait
-    for other prompts.
+    for other prompts (times to first token that were measured under load); a prefill worker's then depend on the streams
+    of the decode workers.
     `kv_bytes_per_token` and `kv_bytes_fixed` (state that does not grow with the prompt) go from prefill to decode at
     `transfer_bytes_per_s`, one prompt after the other from each prefill worker, after `transfer_s`. What a cache loads
     from a lower tier comes at `load_bytes_per_s`. None: in no time.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from servemark.base.errors import input_error
 from servemark.traces.template import TemplateTokens
 from servemark.traces.theory import session_hits
-from servemark.traces.types import CacheBust, Session, SubAgent, Turn, Workload
+from servemark.traces.types import CacheBust, Message, Session, SubAgent, Turn, Workload
 
 HELD_TURNS = 200_000
 """Turns of sessions that are kept ready, some 100 bytes each; sessions of a longer workload are read again when they
@@ -150,9 +150,12 @@ def _stream(
     think: list[float] = []
     inputs: list[int] = []
     outputs: list[int] = []
+    before: Sequence[Message] = ()
+    before_tokens: int | None = 0
     for number, turn in enumerate(turns):
         think.append(_time(session, name, number, turn.think_s) * scale)
-        prompt, reply = turn.input_tokens, turn.output_tokens
+        prompt, reply = _prompt_tokens(turn, before, before_tokens), turn.output_tokens
+        before, before_tokens = turn.messages, prompt
         if prompt is None or reply is None:
             what = "input_tokens" if prompt is None else "output_tokens"
             raise input_error(
@@ -165,6 +168,18 @@ def _stream(
         inputs.append(max(1, prompt))
         outputs.append(max(1, reply))
     return StreamPlan(name, parent, think, inputs, outputs, [])
+
+
+def _prompt_tokens(turn: Turn, before: Sequence[Message], before_tokens: int | None) -> int | None:
+    """`turn.input_tokens`; of a prompt that goes on from the one before only what it adds is counted."""
+    now = turn.messages
+    if not (isinstance(now, tuple) and isinstance(before, tuple) and before and before_tokens is not None):
+        return turn.input_tokens  # messages that are made at each access know their tokens
+    size = len(before)
+    if now[:size] != before:
+        return turn.input_tokens
+    added = [message.tokens for message in now[size:]]
+    return None if None in added else before_tokens + sum(each for each in added if each is not None)
 
 
 def _time(session: Session, stream: str, number: int, value: float) -> float:

@@ -9,7 +9,7 @@ configuration has a band and a rank, never a figure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -265,6 +265,14 @@ class SpeedModel:
         """The points that have all quantities (most do) and their covariance, made once."""
         some = spread_points([point for point in self.points if "tpot" in point.values])
         return some, level_ground(some)
+
+    def score_parts(self) -> Iterator[tuple[int, int]]:
+        """Make all held-out residuals part by part: (parts done, parts in all), first (0, all)."""
+        parts = [(quantity, name) for quantity in QUANTITIES for name in SCORE_CLASSES]
+        for done, (quantity, name) in enumerate(parts):
+            yield done, len(parts)
+            self.held(quantity, name)
+        yield len(parts), len(parts)
 
     @property
     def scores(self) -> dict[tuple[Quantity, ScoreClass], tuple[Held, ...]]:

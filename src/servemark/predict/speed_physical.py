@@ -22,32 +22,37 @@ if TYPE_CHECKING:
 
 
 def decoding_batch(point: FitPoint) -> float:
-    """Streams that decode at once, on average: of C requests in flight those that are past their first token (Little's law
-    on a request's two phases). A request that queues for its first token decodes nothing."""
-    ttft, tpot = point.values.get("ttft"), point.values["tpot"]
-    if ttft is None:
-        return float(point.concurrency)
-    decode_s = tpot * point.osl
-    return max(point.concurrency * decode_s / (decode_s + ttft), 1.0)
+    """Streams that decode in a stream's steps, on average, itself included: of the other C - 1 sessions each decodes for the
+    share of its time that Little's law gives, seconds a token / seconds that the closed loop gives each token (C / output
+    tokens a second). A session that thinks and a request that waits for its first token decode nothing. Where no
+    throughput was measured the requests are taken to follow each other without a pause."""
+    tpot, service = point.means.get("tpot", point.values["tpot"]), point.values.get("service")
+    if service is None:
+        ttft = point.means.get("ttft", point.values.get("ttft", 0.0))
+        service = tpot + ttft / point.osl
+    return 1.0 + (point.concurrency - 1) * min(1.0, tpot / service)
 
 
 def physical_fit(
     points: Sequence[FitPoint], config: ConfigFacts, prior: Mapping[str, tuple[float, ...]]
 ) -> PhysicalFit:
-    """Fits `points` (at least one, all with TPOT). `prior` has coefficients by `tpot` and `ttft` of the form over all
-    points, in any scale. The acceptance length is the configuration's where it is known and otherwise 1: steps are then
-    those of one accepted token."""
+    """Fits `points` (at least one, all with TPOT), their means where they have them: only means add up to a step's work.
+    `prior` has coefficients by `tpot` and `ttft` of the form over all points, in any scale. The acceptance length is the
+    configuration's where it is known and otherwise 1: steps are then those of one accepted token."""
     batch = np.asarray([decoding_batch(point) for point in points])
     isl = np.asarray([float(point.isl) for point in points])
     osl = np.asarray([float(point.osl) for point in points])
-    tpot = np.asarray([point.values["tpot"] for point in points])
+    tpot = np.asarray([point.means.get("tpot", point.values["tpot"]) for point in points])
     terms = tpot_terms(batch, isl, osl, config.experts, config.top_k)
+    terms[:, -1] = (
+        (batch - 1.0) * isl / osl
+    )  # a stream's steps carry the prompts of the others, its own was before
     found, weights = relative_nnls(terms, tpot, _scaled(prior.get("tpot"), terms, tpot))
     timed = [place for place, point in enumerate(points) if "ttft" in point.values]
     first: tuple[float, ...] | None = None
     if timed:
         at = np.asarray(timed, dtype=np.intp)
-        ttft = np.asarray([points[place].values["ttft"] for place in timed])
+        ttft = np.asarray([p.means.get("ttft", p.values["ttft"]) for p in (points[place] for place in timed)])
         waits = ttft_terms(batch[at], isl[at])
         fitted, _ = relative_nnls(waits, ttft, _scaled(prior.get("ttft"), waits, ttft))
         first = tuple(map(float, fitted))

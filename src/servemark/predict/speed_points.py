@@ -51,6 +51,8 @@ class FitPoint:
     values: dict[Quantity, float]
     gpus: int | None = None
     output_share: float | None = None
+    means: dict[Quantity, float] = field(default_factory=dict)
+    """`tpot` and `ttft` as means over requests, where the source states them: only means add up to a step's work."""
 
     @property
     def curve(self) -> str:
@@ -108,7 +110,16 @@ def fit_point(point: Measured) -> FitPoint | str:
         values=values,
         gpus=point.gpus_deployed,
         output_share=output / total if output and total and 0 < output < total else None,
+        means=_means(point),
     )
+
+
+def _means(point: Measured) -> dict[Quantity, float]:
+    found: dict[Quantity, float | None] = {
+        "tpot": point.value(TPOT.replace(".p50", ".mean")),
+        "ttft": point.value(TTFT.replace(".p50", ".mean")),
+    }
+    return {name: v for name, v in found.items() if v is not None and FASTEST_S < v < SLOWEST_S}
 
 
 def _values(point: Measured, concurrency: int, isl: int, osl: int) -> dict[Quantity, float] | str:

@@ -135,6 +135,9 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 )
 """The one table of profiles."""
 
+RUN_PROFILE: Final = "plain"
+"""By whose rules `run` replays the workload that a recipe names."""
+
 
 def find_profile(name: str) -> Profile:
     """A profile by name. Raises ServemarkError (exit code 2) that lists the known ones."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 from servemark.base.errors import ServemarkError, input_error
@@ -258,14 +259,20 @@ def suite_scenario(suite: Suite, deployment: Deployment) -> dict[str, object]:
     if is_fixed(bench):
         return scenario_of(fixed_workload(bench, 1), "none" if cold else "session", cold, bench)
     recipe, _ = _generator_recipe(suite, deployment)
-    return scenario_of(generate(recipe), "none" if cold else "session", cold)
+    return scenario_of(_generated(recipe), "none" if cold else "session", cold)
+
+
+@lru_cache(maxsize=1)
+def _generated(recipe: AgenticRecipe) -> Workload:
+    """Made once for the scenario and the workload of the same recipe, which are asked for one after the other."""
+    return generate(recipe)
 
 
 def suite_workload(suite: Suite, deployment: Deployment) -> tuple[Workload, CacheBust]:
     """The workload that a recipe names and its cache-bust, as `run` replays them. Raises ServemarkError (exit 2) for a
     recipe that names none."""
     recipe, _ = _generator_recipe(suite, deployment)
-    return generate(recipe), "none" if deployment.benchmark.cache_state == "cold" else "session"
+    return _generated(recipe), "none" if deployment.benchmark.cache_state == "cold" else "session"
 
 
 def _generator_recipe(
