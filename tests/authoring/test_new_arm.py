@@ -10,7 +10,7 @@ from tests.authoring.conftest import CHANGELOG, MASTER, RECIPE, edit
 from servemark.authoring.insertion import Setting, copied_block, setting_of, with_settings
 from servemark.authoring.new_arm import FileEdit, write_all
 from servemark.authoring.request_text import half_faults
-from servemark.base.errors import ServemarkError
+from servemark.base.errors import Layer, ServemarkError
 from servemark.catalog.suite import load_suite
 from servemark.cli.main import run_cli
 
@@ -148,11 +148,12 @@ def test_every_place_that_a_key_fits() -> None:
 
 
 def test_a_failure_in_the_middle_puts_everything_back(tmp_path: Path) -> None:
-    """The second file's folder is not there: the first file is gone again."""
-    edits = [FileEdit("a.yaml", None, b"1\n"), FileEdit("no/b.yaml", None, b"2\n")]
+    """A file stands where the second one's folder has to be: the first file is gone again."""
+    (tmp_path / "no").write_text("")
+    edits = [FileEdit("new/folder/a.yaml", None, b"1\n"), FileEdit("no/b.yaml", None, b"2\n")]
     with pytest.raises(ServemarkError):
         write_all(tmp_path, edits)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "no"]
 
 
 def test_a_file_that_changed_meanwhile_is_left_alone(tmp_path: Path) -> None:
@@ -195,3 +196,96 @@ def test_figures_beside_chinese_letters_and_names() -> None:
     """3 and 1,024 are figures in both; tp8 and v2 are names."""
     body = "<!-- servemark:en -->3 arms of 1,024 tokens, tp8, v2\n<!-- servemark:zh -->共3个arm、每个1024词元、tp8、v2"
     assert half_faults(body, []) == ()
+
+
+def test_the_recipe_is_named_by_config_file(suite: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The master and the file agree on the name that was asked for; no other recipe is left behind."""
+    assert new(suite, *TP2, "--set", "CONFIG_FILE=recipes/h200/tp2-c8.yaml") == 0
+    assert (suite / "recipes" / "h200" / "tp2-c8.yaml").read_text().startswith("schema: 2\nname: one-tp2\n")
+    assert not (suite / "recipes" / "one-tp2.yaml").exists()
+    entry = load_suite(suite).arm("one-tp2").entries[0]
+    assert entry.config_file == "recipes/h200/tp2-c8.yaml"
+    assert "added recipes/h200/tp2-c8.yaml" in capsys.readouterr().out
+
+
+def test_a_recipe_that_is_there_is_shared_and_not_changed(
+    suite: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(suite)
+    there = "CONFIG_FILE=recipes/one.yaml"
+    assert new(suite, "--set", there, "--set", "recipe.gpus=2") == 2
+    assert files(suite) == before and "would share" in capsys.readouterr().err
+    assert new(suite, "--set", there, "--set", "conc-list=4") == 0
+    assert sorted(files(suite)) == sorted(before) and load_suite(suite).arm("one-tp2").entries[0].config_file
+
+
+@pytest.mark.parametrize("value", ["../x.yaml", "recipes/../../x.yaml", "/x.yaml", "recipes/x.txt"])
+def test_a_recipe_outside_of_the_suite_is_refused(suite: Path, value: str) -> None:
+    before = files(suite)
+    assert new(suite, *TP2, "--set", f"CONFIG_FILE={value}") == 2
+    assert files(suite) == before and not (suite.parent / "x.yaml").exists()
+
+
+@pytest.mark.parametrize("place", ["nowhere/request.md", "."])
+def test_a_request_that_cannot_be_written_leaves_the_suite(
+    suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    """Exit code 2 before anything is written, not an arm without its text."""
+    before = files(suite)
+    assert new(suite, *TP2, "--request", str(tmp_path / place)) == 2
+    assert files(suite) == before and str(tmp_path / place) in capsys.readouterr().err
+
+
+def test_a_refused_arm_ends_with_its_errors(suite: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both places of the contradiction stand last, and no text of a request that nobody can open."""
+    assert new(suite, "--set", "prefill.tp=2") == 1
+    said = capsys.readouterr()
+    assert "TOP202" in said.err and "recipes/one-tp2.yaml:" in said.err
+    assert "servemark:en" not in said.out
+
+
+@pytest.mark.parametrize(
+    ("value", "code"), [("image=", "SCH025"), ("conc-list=0", "SCH027"), ("conc-list=9000000", "SCH028")]
+)
+def test_an_entry_that_cannot_be_read_is_the_only_error(
+    suite: Path, capsys: pytest.CaptureFixture[str], value: str, code: str
+) -> None:
+    """The changelog names an arm whose entry stands in the master: not a second error, about an unknown arm."""
+    assert new(suite, "--set", value) == 1
+    err = capsys.readouterr().err
+    assert code in err and "CHG431" not in err
+
+
+def test_new_notes_are_told(suite: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An image that the recipe's container may not be is only a note, which would be seen nowhere else."""
+    edit(suite / "recipes" / "one.yaml", '"img:1"', "some-alias")
+    assert new(suite, "--set", "image=img:2", "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert "### New notes" in out and "- note IDN103 " in out
+
+
+def test_keys_that_are_nowhere(suite: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The word's own neighbours where no key is alike, and that recipes have keys of their own."""
+    assert new(suite, "--set", "concurrency=4") == 2
+    err = capsys.readouterr().err
+    assert "among them are conc-list" in err and "recipe." in err
+
+
+def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The advice is about the suite, not about where runs are kept."""
+
+    def refuse(path: Path, data: bytes, mode: int = 0o644) -> None:
+        raise ServemarkError("base.read_only", Layer.HOME, path=str(path), reason="")
+
+    monkeypatch.setattr("servemark.authoring.new_arm.write_atomic", refuse)
+    with pytest.raises(ServemarkError) as raised:
+        write_all(tmp_path, [FileEdit("a.yaml", None, b"a: 1\n")])
+    assert raised.value.key == "authoring.new.not_written"
+    assert "read-only" in raised.value.what() and "--home" not in (raised.value.next_step() or "--home")
+
+
+def test_the_request_says_what_was_set(suite: Path, tmp_path: Path) -> None:
+    request = tmp_path / "request.md"
+    assert new(suite, *TP2, "--request", str(request)) == 0
+    body = request.read_text()
+    assert body.count("prefill.tp=2, conc-list=4,8, recipe.gpus=2, recipe.tensor-parallel-size=2") == 2

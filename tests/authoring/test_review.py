@@ -240,3 +240,25 @@ def test_an_evil_arm_in_html(edited: Path, capsys: pytest.CaptureFixture[str]) -
 )  # fmt: skip
 def test_groups_of_settings(name: str, group: str) -> None:
     assert group_of(name) == group
+
+
+def test_what_is_not_committed_is_told_beside_the_page(
+    edited: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page is of the commits alone; who forgot to commit sees it. Another head than the one checked out says nothing."""
+    (edited / "recipes" / "more.yaml").write_text("schema: 2\n")
+    edit(edited / "suite.yaml", "name: small", "name: small # mine")
+    _, out, err = page(edited, capsys, "--lang", "en")
+    assert err.startswith("Not in this page: 2 changes in ") and "more.yaml" not in out
+    assert run_cli(["review", "main~0..main", "--suite", str(edited), "--lang", "en"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_folder_that_is_no_suite_at_that_commit(suite: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The folder as its user knows it, not the copy that is read."""
+    other = suite.parent / "other"
+    other.mkdir()
+    (other / "suite.yaml").write_text("name: other\n")
+    assert run_cli(["review", "main..topic", "--suite", str(other), "--lang", "en"]) == 2
+    err = capsys.readouterr().err
+    assert f"the commit topic has no suite in {other}" in err and "servemark-review-" not in err

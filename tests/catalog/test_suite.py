@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from servemark.base.errors import ServemarkError
+from servemark.catalog.layout import suite_root
 from servemark.catalog.nodes import errors_of
 from servemark.catalog.suite import load_suite, read_suite, shipped_suites
 
@@ -186,3 +187,20 @@ def test_a_file_that_cannot_be_read_is_named_in_its_place(tmp_path: Path) -> Non
         stream.truncate(50_000_000)
     _, problems = read_suite(tmp_path / "s")
     assert [(str(p.at), p.key) for p in problems] == [("s/configs/x-master.yaml:1:1", "catalog.too_large")]
+
+
+def test_a_name_means_the_suite_that_lies_here_before_the_shipped_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a clone, `quickstart` is the folder that is edited there, not the installed copy: from its top, and from within."""
+    shipped = suite_root("quickstart")
+    mine = tmp_path / "suites" / "quickstart"
+    mine.mkdir(parents=True)
+    (mine / "suite.yaml").write_text("name: quickstart\n")
+    monkeypatch.chdir(tmp_path)
+    assert suite_root("quickstart") == mine
+    monkeypatch.chdir(mine)
+    assert suite_root("quickstart") == mine
+    monkeypatch.chdir(tmp_path / "suites" / "..")
+    (mine / "suite.yaml").unlink()
+    assert suite_root("quickstart") == shipped

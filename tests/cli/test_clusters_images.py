@@ -92,3 +92,18 @@ def test_file_names_cannot_steer_a_terminal(home: Path, capsys: pytest.CaptureFi
     for verb in ("list", "verify"):
         run_cli(["images", verb, "--cache", str(home / "cache")])
         assert "x\\x1b[31m\\ny.sqsh" in capsys.readouterr().out
+
+
+def test_clusters_of_the_suite_that_one_stands_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where home has no clusters file, the suite's own is read, as a run would read it."""
+    (tmp_path / "suite.yaml").write_text("name: s\nmasters: []\nclusters: c.yaml\n")
+    (tmp_path / "c.yaml").write_text(CLUSTERS.replace("CACHE", "/cache"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SERVEMARK_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("SERVEMARK_CLUSTERS", raising=False)
+    assert run_cli(["clusters", "list"]) == 0 and "big" in capsys.readouterr().out
+    assert run_cli(["clusters", "show", "big"]) == 0
+    (tmp_path / "c.yaml").unlink()
+    assert run_cli(["clusters", "list"]) == 2 and "no clusters file" in capsys.readouterr().err

@@ -92,10 +92,7 @@ def _set(data: bytes, shown: str, within: str | None, one: Setting) -> bytes:
     where = within or shown
     if not found:
         names = sorted({".".join(path) for path, _ in places})
-        near = nearest(wanted[-1], {path[-1] for path, _ in places}) or "—"
-        raise input_error(
-            "authoring.new.no_key", name=one.key[:80], within=where, near=near, count=len(names)
-        )
+        raise _no_key(one.key, wanted[-1], {path[-1] for path, _ in places}, where, len(names))
     if len(found) > 1 and not everywhere:
         listed = ", ".join(".".join(path) for path, _ in found[:MAX_NAMED])
         raise input_error(
@@ -126,6 +123,16 @@ def _set(data: bytes, shown: str, within: str | None, one: Setting) -> bytes:
     if not lists and (len(_leaves(root)) != len(_leaves(after)) or changed > len(found)):
         raise input_error("authoring.new.not_safe", where=str(found[0][1].at), name=one.key[:80])
     return result
+
+
+def _no_key(key: str, last: str, ends: set[str], where: str, count: int) -> ServemarkError:
+    """The nearest key where one is alike, else those that hold the same word, else all of them."""
+    near = nearest(last, ends)
+    if near is not None:
+        return input_error("authoring.new.no_key", name=key[:80], within=where, near=near, count=count)
+    listed = sorted(end for end in ends if last[:4].lower() in end.lower()) or sorted(ends)
+    keys = ", ".join(listed[:MAX_NAMED]) + (", …" if len(listed) > MAX_NAMED else "")
+    return input_error("authoring.new.no_such_key", name=key[:80], within=where, keys=keys, count=count)
 
 
 def _override(lines: list[bytes], parent: Node, node: Node, name: str, one: Setting) -> Edit:

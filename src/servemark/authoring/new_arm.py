@@ -27,6 +27,8 @@ from servemark.plan.gitrepo import GitTree
 
 RECIPE = "recipe."
 """What keys of a recipe begin with in `--set`."""
+CONFIG_FILE = "CONFIG_FILE"
+"""The key of the master entry that names the recipe; set, it names the new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,11 @@ def edits_of(suite: Suite, wanted: Wanted) -> tuple[FileEdit, ...]:
     shown = suite.shown(suite.root / master)
     before = read_bytes(suite.root / master, shown)
     after, _, _ = copied_block(before, shown, arm.key, wanted.name)
-    recipes, moved = _recipes(suite, arm, wanted)
+    own = [one for one in wanted.settings if not one.key.removeprefix("*.").startswith(RECIPE)]
+    named = [one.value for one in own if one.key.rpartition(".")[2] == CONFIG_FILE]
+    recipes, moved = _recipes(suite, arm, wanted, named)
     for old, new in moved.items():
         after = _repointed(after, wanted.name, old, new)
-    own = [one for one in wanted.settings if not one.key.removeprefix("*.").startswith(RECIPE)]
     after = with_settings(after, shown, wanted.name, own)
     log = suite.file(layout.changelog, str(layout.at))
     history = read_bytes(log, suite.shown(log))
@@ -74,8 +77,13 @@ def edits_of(suite: Suite, wanted: Wanted) -> tuple[FileEdit, ...]:
     )
 
 
-def _recipes(suite: Suite, arm: Arm, wanted: Wanted) -> tuple[list[FileEdit], dict[str, str]]:
-    """(new recipe files, CONFIG_FILE value -> its new one). Recipes that are not in this suite are named as before."""
+def _recipes(
+    suite: Suite, arm: Arm, wanted: Wanted, named: Sequence[str]
+) -> tuple[list[FileEdit], dict[str, str]]:
+    """(new recipe files, CONFIG_FILE value -> its new one). Recipes that are not in this suite are named as before.
+
+    `named`: CONFIG_FILE values that were set. One that names a recipe of the suite makes the arm use that recipe as it
+    is, one that names none is where the copy goes."""
     files: dict[str, Path] = {}
     for entry in arm.entries:
         path = suite.recipe_file(entry)
@@ -95,6 +103,14 @@ def _recipes(suite: Suite, arm: Arm, wanted: Wanted) -> tuple[list[FileEdit], di
     for setting, path in files.items():
         stem = wanted.name if len(files) == 1 else f"{wanted.name}-{path.stem}"
         target = path.with_name(f"{stem}{path.suffix}")
+        if named:
+            if len(files) > 1 or len(named) > 1:
+                raise input_error("authoring.new.many_recipes", arm=arm.key, count=len(files))
+            if suite.setting_file(named[0], str(arm.at)) is not None:
+                if settings:
+                    raise input_error("authoring.new.shared_recipe", path=named[0], name=settings[0].key)
+                return [], {}
+            target = _beside(suite, setting, path, named[0])
         shown = suite.shown(target)
         if target.exists():
             raise input_error("authoring.new.file_taken", path=shown)
@@ -105,8 +121,21 @@ def _recipes(suite: Suite, arm: Arm, wanted: Wanted) -> tuple[list[FileEdit], di
                 str(target.relative_to(suite.root)), None, with_settings(data, shown, None, [*own, *settings])
             )
         )
-        moved[setting] = str(PurePosixPath(setting).with_name(target.name))
+        moved[setting] = named[0] if named else str(PurePosixPath(setting).with_name(target.name))
     return edits, moved
+
+
+def _beside(suite: Suite, old: str, path: Path, wanted: str) -> Path:
+    """Where the recipe that `wanted` names has to lie, told from where `old` lies. ServemarkError for a place that the
+    setting would not be found at."""
+    root = str(path).removesuffix(old) if str(path).endswith(old) else None
+    root = str(path).removesuffix(old.removeprefix("recipes/")) if root is None else root
+    tail = wanted if str(path).endswith(old) else wanted.removeprefix("recipes/")
+    target = Path(root) / tail
+    inside = ".." not in PurePosixPath(wanted).parts and not wanted.startswith("/")
+    if not inside or target.suffix not in {".yaml", ".yml"} or not target.is_relative_to(suite.root):
+        raise input_error("authoring.new.recipe_place", path=wanted[:200], like=old)
+    return target
 
 
 def _named(suite: Suite, path: Path) -> bool:
@@ -190,13 +219,16 @@ def write_all(root: Path, edits: Sequence[FileEdit]) -> None:
         if now is not None and not stat.S_IMODE(path.stat().st_mode) & 0o222:
             raise input_error("checks.read_only", path=edit.path)
     done: list[FileEdit] = []
+    made: list[Path] = []
     try:
         for edit in edits:
             done.append(edit)
             path = root / edit.path
             mode = stat.S_IMODE(path.stat().st_mode) if edit.before is not None else 0o644
+            made += [one for one in path.parents if not one.exists()]  # the inmost first
+            make_folder(path.parent)
             write_atomic(path, edit.after, mode)
-    except (ServemarkError, KeyboardInterrupt):
+    except (ServemarkError, KeyboardInterrupt) as error:
         for edit in reversed(done):
             path = root / edit.path
             with contextlib.suppress(OSError, ServemarkError):
@@ -204,4 +236,9 @@ def write_all(root: Path, edits: Sequence[FileEdit]) -> None:
                     path.unlink(missing_ok=True)
                 elif path.read_bytes() != edit.before:
                     write_atomic(path, edit.before, stat.S_IMODE(path.stat().st_mode))
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, ServemarkError):  # its advice is about a home, and this is a suite
+            raise input_error("authoring.new.not_written", reason=error.what()) from error
         raise

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from servemark.authoring.blocks import Block, Bullets, Heading, Paragraph, markdown_lines
+from servemark.authoring.insertion import Setting
 from servemark.authoring.request_text import MARK
 from servemark.authoring.review_view import Page, arm_words
 from servemark.base.messages import text
 from servemark.sizing.words import verdict_text
 
 
-def request_body(page: Page, source: str, name: str, assistance: str) -> str:
-    """The text of a request that adds an arm, in both languages: summary, test plan, disclosure of assistance."""
+def request_body(
+    page: Page, source: str, name: str, assistance: str, *, settings: Sequence[Setting] = ()
+) -> str:
+    """The text of a request that adds an arm, in both languages: summary, test plan, disclosure of assistance.
+
+    `settings` are what was set otherwise than in the model arm."""
+    said = ", ".join(f"{one.key}={one.value}" for one in settings)
     return "\n".join(
-        f"{MARK.format(lang=lang)}\n\n{_half(page, source, name, assistance, lang)}" for lang in ("en", "zh")
+        f"{MARK.format(lang=lang)}\n\n{_half(page, source, name, assistance, lang, said)}"
+        for lang in ("en", "zh")
     )
 
 
-def _half(page: Page, source: str, name: str, assistance: str, lang: str) -> str:
+def _half(page: Page, source: str, name: str, assistance: str, lang: str, differs: str) -> str:  # noqa: PLR0917
     review = page.review
     total = review.plan.anew.total
     values = {"name": name, "source": source, "points": total.points, "hours": f"{total.gpu_hours:,.2f}"}
     suite = review.head.suite
     fits = dict.fromkeys(
-        f"{line.topology}: {verdict_text(line.verdict, lang)}"
+        text("authoring.request.fits", lang, topology=line.topology, verdict=verdict_text(line.verdict, lang))
         for line in review.fits
         if line.verdict is not None
     )
@@ -32,6 +41,8 @@ def _half(page: Page, source: str, name: str, assistance: str, lang: str) -> str
     ]
     if suite is not None and name in suite.arms:
         blocks.append(Bullets((arm_words(suite.arms[name], lang), *fits)))
+    if differs:
+        blocks.append(Paragraph(text("authoring.request.differs", lang, settings=differs)))
     blocks += [
         Paragraph(text("authoring.request.cost", lang, **values)),
         Heading(2, text("authoring.request.tests", lang)),

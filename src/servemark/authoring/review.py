@@ -59,7 +59,8 @@ class Findings:
     new: tuple[Finding, ...]
     fixed: tuple[Finding, ...]
     kept: int
-    new_notes: int
+    notes: tuple[Finding, ...] = ()
+    """New ones; they pass and fail nothing."""
 
     def count(self, severity: str) -> int:
         """New ones of a severity."""
@@ -169,7 +170,7 @@ def _findings(base: Snapshot, head: Snapshot, change: Change | None) -> Findings
         tuple(sorted(told, key=lambda one: (one.severity != "error", one.order))),
         tuple(one for one in gone if one.severity != "note"),
         kept,
-        len(fresh) - len(told),
+        tuple(sorted((one for one in fresh if one.severity == "note"), key=lambda one: one.order)),
     )
 
 
@@ -196,7 +197,7 @@ def _changelog(base: Snapshot, head: Snapshot) -> Change | None:
     if data is None:
         return None
     shown = suite.shown(suite.root / layout.changelog)
-    return Change(shown, data, base.tree.read(layout.changelog) or b"", arms=frozenset(suite.arms))
+    return Change(shown, data, base.tree.read(layout.changelog) or b"", arms=suite.keys)
 
 
 def _fits(base: Snapshot, suite: Suite, changes: Sequence[ArmChange]) -> tuple[tuple[FitLine, ...], int]:

@@ -26,7 +26,8 @@ def page_plain(page: Page) -> dict[str, object]:
             "new": [_finding(one) for one in review.findings.new],
             "fixed": [_finding(one) for one in review.findings.fixed],
             "kept": review.findings.kept,
-            "new_notes": review.findings.new_notes,
+            "new_notes": len(review.findings.notes),
+            "notes": [_finding(one) for one in review.findings.notes],
         },
         "fits": [_fit(line) for line in review.fits],
         "results": [

@@ -188,9 +188,9 @@ def _pair(before: Share | None, after: Share | None, name: str) -> str:
 def _findings(page: Page, lang: str) -> Iterator[Block]:
     found = page.review.findings
     yield _head("findings", lang)
-    values = {"new": len(found.new), "fixed": len(found.fixed), "kept": found.kept, "notes": found.new_notes}
+    values = {"new": len(found.new), "fixed": len(found.fixed), "kept": found.kept, "notes": len(found.notes)}
     yield Paragraph(text("authoring.page.findings_sum", lang, **values))
-    for name, listed in (("new", found.new), ("fixed", found.fixed)):
+    for name, listed in (("new", found.new), ("fixed", found.fixed), ("notes", found.notes)):
         if listed:
             yield Heading(3, text(f"authoring.page.findings_{name}", lang))
             lines = [

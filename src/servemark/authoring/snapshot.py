@@ -96,7 +96,7 @@ def _written(tree: GitTree, ref: str, root: Path, *, required: bool) -> Snapshot
         suite, problems = read_suite(root)
     except ServemarkError:
         if required:
-            raise
+            raise input_error("authoring.no_suite", ref=ref, folder=str(tree.folder)) from None
         return Snapshot(ref, tree, None, [], large)
     return Snapshot(ref, tree, suite, problems, large)
 

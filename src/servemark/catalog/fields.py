@@ -79,6 +79,13 @@ class Fields:
             return None
         return found
 
+    def out_of_bounds(self, node: Node, name: str, value: int, *, minimum: int) -> None:
+        """Note that an integer is below `minimum`, or else too large."""
+        if value < minimum:
+            self.problem(node.at, "catalog.too_small", field=name, value=_short(value), minimum=minimum)
+        else:
+            self.problem(node.at, "catalog.out_of_range", field=name, value=_short(value))
+
     def text(self, name: str, *, required: bool = False) -> str | None:
         """A non-empty text; numbers are not taken for texts (write quotes)."""
         found = self._typed(name, str, "text", required)

@@ -57,8 +57,8 @@ def suite_here() -> str | None:
 
 
 def suite_root(where: str | Path) -> Path:
-    """The folder of a suite named by path or, for a shipped one, by name. ServemarkError when there is
-    none."""
+    """The folder of a suite named by path or by name. A name is a folder here, one in `suites` here, the current folder
+    when it is the suite of that name, else a shipped suite. ServemarkError when there is none."""
     path = Path(where)
     name = str(where)
     if not _could_be(path):
@@ -67,6 +67,11 @@ def suite_root(where: str | Path) -> Path:
             name = name[:MOST_SHOWN] + "…"
         raise input_error("catalog.no_suite", suite=name, shipped=", ".join(shipped_suites()))
     if "/" not in name and not path.is_dir():
+        near_by = Path("suites", name)
+        if (near_by / SUITE_FILE).is_file():
+            return near_by.resolve()
+        if Path.cwd().name == name and suite_here() is not None:
+            return Path.cwd()
         shipped = shipped_suites()
         if name in shipped:
             return shipped[name]

@@ -13,11 +13,16 @@ from servemark.catalog.yaml_nodes import read_yaml
 __all__ = ["Arm", "Component", "Scenario", "SearchEntry", "WorkerBlock", "arms_of", "read_master"]
 
 
-def read_master(path: Path, shown: str, problems: list[Problem]) -> dict[str, Arm]:
-    """Read all arms of one master file; entries with errors (collected) are left out."""
+def read_master(
+    path: Path, shown: str, problems: list[Problem], faulty: set[str] | None = None
+) -> dict[str, Arm]:
+    """Read all arms of one master file; entries with errors (collected) are left out, their keys join `faulty`."""
     root, found = read_yaml(path, shown)
     problems.extend(found)
-    return arms_of(root, problems)
+    arms = arms_of(root, problems)
+    if faulty is not None:
+        faulty.update((root.entries or {}).keys() - arms.keys())
+    return arms
 
 
 def arms_of(root: Node, problems: list[Problem]) -> dict[str, Arm]:

@@ -268,6 +268,9 @@ def _concurrencies(fields: Fields) -> tuple[int, ...]:
     for part in parts:
         number = int(part) if isinstance(part, str) and re.fullmatch(r"[0-9]{1,7}", part.strip()) else part
         if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= 1_000_000:
+            if isinstance(number, int) and not isinstance(number, bool):
+                fields.out_of_bounds(node, "concurrencies", number, minimum=1)
+                return ()
             said = "integers of at least 1, or a text such as 512x1024"
             fields.problem(
                 node.at, "catalog.wrong_type", field="concurrencies", expected=said, kind=node.kind

@@ -180,6 +180,9 @@ def _concurrencies(fields: Fields) -> tuple[tuple[int, int] | None, tuple[int, .
     for item in nodes:
         value = item.scalar
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_CONCURRENCY:
+            if item.kind == "integer" and isinstance(value, int):
+                fields.out_of_bounds(item, "conc-list", value, minimum=1)
+                continue
             said = f"integer from 1 to {MAX_CONCURRENCY}"
             fields.problem(item.at, "catalog.wrong_type", field="conc-list", expected=said, kind=item.kind)
         elif value in values:

@@ -68,9 +68,16 @@ class Suite:
     arms: dict[str, Arm]
     clusters: Clusters = NO_CLUSTERS
     layout: Layout | None = None
+    faulty: frozenset[str] = frozenset()
+    """Keys of masters whose entries have errors, so that they are no arms."""
     _recipes: dict[str, RecipeReading] = field(default_factory=dict, compare=False, repr=False)
     _folders: dict[Path, Path] = field(default_factory=dict, compare=False, repr=False)
     _trees: dict[Path, tuple[Node, list[Problem]]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Of all entries of the masters, faulty ones too: what a changelog may name."""
+        return self.faulty.union(self.arms)
 
     def arm(self, key: str) -> Arm:
         """One arm by its key; ServemarkError with the nearest key when there is none."""
@@ -308,10 +315,11 @@ def read_suite(where: str | Path) -> tuple[Suite, list[Problem]]:
         layout = layout_of(root, problems)
         suite = Suite(layout.name, root, layout.masters, layout.recipe_roots, {}, NO_CLUSTERS, layout)
         arms: dict[str, Arm] = {}
+        faulty: set[str] = set()
         for master in layout.masters:
             try:
                 path = suite.file(master, str(layout.at))
-                found = read_master(path, suite.shown(path), problems)
+                found = read_master(path, suite.shown(path), problems, faulty)
             except ServemarkError as error:
                 problems.append(_as_problem(error, layout.at))
                 continue
@@ -322,7 +330,11 @@ def read_suite(where: str | Path) -> tuple[Suite, list[Problem]]:
                 else:
                     arms[key] = arm
         clusters = suite._side(layout.clusters, clusters_of, problems) or NO_CLUSTERS
-        return Suite(layout.name, root, layout.masters, layout.recipe_roots, arms, clusters, layout), problems
+        made = Suite(
+            layout.name, root, layout.masters, layout.recipe_roots, arms, clusters, layout,
+            frozenset(faulty - arms.keys()),
+        )  # fmt: skip
+        return made, problems
 
 
 def load_suite(where: str | Path) -> Suite:

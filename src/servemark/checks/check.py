@@ -259,7 +259,7 @@ class _Runner:
         except ServemarkError as error:
             told = finding_of(Problem(layout.at, error.key, dict(error.values)))
             return [told] if told is not None else []
-        arms = frozenset(self.world.suite.arms)
+        arms = self.world.suite.keys
         made_from = (data, repr(sorted(arms)).encode())
         change = Change(shown, data, arms=arms)
         rules = self.rules("changelog")

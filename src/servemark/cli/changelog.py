@@ -40,7 +40,7 @@ def _file(suite: str) -> tuple[Path, str, frozenset[str]]:
     if layout is None or layout.changelog is None:
         raise input_error("plan.no_changelog", suite=found.name)
     path = found.file(layout.changelog, str(layout.at))
-    return path, found.shown(path), frozenset(found.arms)
+    return path, found.shown(path), found.keys
 
 
 def _read(path: Path) -> bytes:

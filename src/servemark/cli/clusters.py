@@ -43,6 +43,17 @@ def clusters_file(option: Path | None, home: str | None) -> Path:
     return option if option is not None else Home.resolve(home).root / FILE
 
 
+def clusters_read(option: Path | None, home: str | None) -> Path:
+    """The same; without one in the home folder, that of the suite whose folder this is."""
+    from servemark.catalog.layout import layout_of, suite_here  # noqa: PLC0415 - --help imports no room
+
+    path = clusters_file(option, home)
+    if option is None and not path.is_file() and suite_here() is not None:
+        named = layout_of(Path.cwd(), []).clusters
+        path = Path(named) if named is not None and Path(named).is_file() else path
+    return path
+
+
 @click.group(cls=SubVerbGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @language
 def clusters() -> None:
@@ -57,7 +68,7 @@ def list_clusters(file: Path | None, home: str | None, as_json: bool) -> int:
     from servemark.catalog.cluster_launch import read_launch_clusters  # noqa: PLC0415
     from servemark.cli.text_table import table  # noqa: PLC0415
 
-    found = read_launch_clusters(clusters_file(file, home))
+    found = read_launch_clusters(clusters_read(file, home))
     if as_json:
         for cluster in found.values():
             click.echo(json.dumps(plain(cluster), ensure_ascii=False))
@@ -128,7 +139,7 @@ def named_cluster(name: str, file: Path | None, home: str | None) -> LaunchClust
     """The cluster of that name or label."""
     from servemark.catalog.cluster_launch import launch_cluster, read_launch_clusters  # noqa: PLC0415
 
-    path = clusters_file(file, home)
+    path = clusters_read(file, home)
     return launch_cluster(read_launch_clusters(path), name, str(path))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from servemark.authoring.review_view import Page
     from servemark.authoring.snapshot import Snapshot
     from servemark.catalog.suite import Suite
+
+
+MAX_ERRORS = 20
+"""Errors that are told again below a refused page."""
+MAX_RELATED = 3
+"""Other places of each."""
 
 
 class Sub(SubVerb):
@@ -64,6 +71,8 @@ def arm(  # noqa: PLR0917 - options of one verb
     from servemark.authoring.request_body import request_body  # noqa: PLC0415
     from servemark.catalog.suite import read_suite  # noqa: PLC0415
 
+    if request is not None:
+        _can_be_written(request)
     found, _ = read_suite(suite)
     wanted = Wanted(source, name, tuple(setting_of(one) for one in said), description)
     edits = edits_of(found, wanted)
@@ -77,17 +86,27 @@ def arm(  # noqa: PLR0917 - options of one verb
             one.verdict is not None and one.verdict.kind == "does_not_fit" for one in made.review.fits
         )
         refused = bool(errors or short) and not allow_errors
-        body = request_body(made, source, name, assistance)
-        _show(made, body, as_json=as_json)
+        body = request_body(made, source, name, assistance, settings=wanted.settings)
+        _show(made, None if refused and not as_json else body, as_json=as_json)
     if not refused and not dry_run:
-        write_all(found.root, edits)
-        if request is not None:
+        if request is not None:  # first: a text without its arm does no harm
             from servemark.base.files import write_atomic  # noqa: PLC0415
 
             write_atomic(request, body.encode())
+        write_all(found.root, edits)
+    if refused and not as_json:
+        _errors(made)
     _ended(found, edits, (errors, short), request, refused=refused, dry_run=dry_run, as_json=as_json)
     gc.freeze()  # nothing is searched for cycles at exit
     return 1 if refused else 0
+
+
+def _can_be_written(request: Path) -> None:
+    """ServemarkError (exit 2) before anything is worked out, for a place where no file can be written."""
+    from servemark.base.errors import input_error  # noqa: PLC0415
+
+    if request.is_dir() or not os.access(request.absolute().parent, os.W_OK | os.X_OK):
+        raise input_error("authoring.new.request_place", path=str(request))
 
 
 def _page(base: Snapshot, head: Snapshot) -> Page:
@@ -101,7 +120,8 @@ def _page(base: Snapshot, head: Snapshot) -> Page:
     return Page(review, NO_RESULTS, checklist, answered(checklist, review, NO_RESULTS))
 
 
-def _show(made: Page, body: str, *, as_json: bool) -> None:
+def _show(made: Page, body: str | None, *, as_json: bool) -> None:
+    """The page and the request's text; of a refused arm only the page, its errors last."""
     from servemark.authoring.blocks import markdown_lines  # noqa: PLC0415
     from servemark.authoring.review_plain import page_plain  # noqa: PLC0415
     from servemark.authoring.review_view import page_blocks  # noqa: PLC0415
@@ -112,7 +132,21 @@ def _show(made: Page, body: str, *, as_json: bool) -> None:
         return
     for line in markdown_lines(page_blocks(made, current_language())):
         click.echo(line)
-    click.echo(f"\n---\n\n{body}")
+    if body is not None:
+        click.echo(f"\n---\n\n{body}")
+
+
+def _errors(made: Page) -> None:
+    """What keeps the arm from being written, on stderr, each with what mends it."""
+    click.echo("", err=True)
+    for one in made.review.findings.new[:MAX_ERRORS]:
+        if one.severity != "error":
+            continue
+        click.echo(f"{one.code} {one.at}: {one.message()}", err=True)
+        for other in one.related[:MAX_RELATED]:
+            click.echo(f"  {other.at}: {other.note()}", err=True)
+        if step := one.next_step():
+            click.echo(f"  {step}", err=True)
 
 
 def _ended(

@@ -96,7 +96,8 @@ def page(  # noqa: PLR0917 - options of one verb
     from servemark.authoring.blocks import html_page, markdown_lines  # noqa: PLC0415 - help needs no room
     from servemark.authoring.review_view import page_blocks  # noqa: PLC0415
 
-    with _made(commits, suite, request, home) as (made, _):
+    with _made(commits, suite, request, home) as (made, (_, head)):
+        _uncommitted(head)
         languages = LANGUAGES if lang == "both" else (current_language(),)
         if as_json:
             from servemark.authoring.review_plain import page_plain  # noqa: PLC0415
@@ -110,6 +111,16 @@ def page(  # noqa: PLR0917 - options of one verb
                 click.echo("\n\n---\n\n".join("\n".join(markdown_lines(blocks)) for _, blocks in parts))
     gc.freeze()  # nothing is searched for cycles at exit
     return 1 if any(answer.state == "failed" for answer in made.answers) or made.halves else 0
+
+
+def _uncommitted(head: Snapshot) -> None:
+    """Say on stderr that the working tree holds more than the page, where the head is checked out."""
+    from servemark.base.messages import text  # noqa: PLC0415
+    from servemark.plan.gitrepo import uncommitted  # noqa: PLC0415
+
+    count = uncommitted(head.tree.folder, head.tree.commit)
+    if count:
+        click.echo(text("authoring.uncommitted", None, count=count, folder=head.tree.folder), err=True)
 
 
 @contextmanager

@@ -94,7 +94,8 @@ def run(  # noqa: PLR0917 - one parameter an option
         raise input_error("cli.run.only_with_trace")
     remember_environment()
     if script or render is not None:
-        shown = run_job.script_text(selector, port, secrets) if script else None
+        at = (cluster, clusters_file(file, home), file is not None)
+        shown = run_job.script_text(selector, port, secrets, at) if script else None
         click.echo(shown or run_job.kubernetes_text(selector, namespace, secrets), nl=False)
         return 0
     options = RunOptions(

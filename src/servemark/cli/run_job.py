@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from servemark.analysis.report_data import build_report_data
-from servemark.base.errors import ServemarkError
+from servemark.base.errors import ServemarkError, input_error
 from servemark.base.files import make_folder
 from servemark.base.home import Home
 from servemark.base.messages import current_language, text
@@ -27,7 +27,7 @@ from servemark.runs.deploy import check_deployment, script_of, shown_job
 from servemark.runs.line import LineOutcome, run_line
 from servemark.runs.manifest import cache_state, declared, workload_facts
 from servemark.runs.request import LineRequest
-from servemark.runs.site import site_of
+from servemark.runs.site import find_cluster, site_of
 from servemark.runs.view import SilentView
 
 
@@ -133,9 +133,19 @@ def shown_steps(request: LineRequest) -> tuple[PlannedStep, ...]:
     return shown_job(request, Path("RUN")).steps
 
 
-def script_text(selector: str, port: int | None, secrets: Sequence[str]) -> str:
-    """The deployment that a selector names as an sbatch script; names of secrets only. It needs no workload."""
-    return script_of(choose(parse_selector(selector)).deployment, port, secrets)
+def script_text(
+    selector: str, port: int | None, secrets: Sequence[str], at: tuple[str | None, Path, bool]
+) -> str:
+    """The deployment that a selector names as an sbatch script; names of secrets only. It needs no workload.
+
+    `at`: a cluster's name, the file of clusters, and whether somebody named that file. A cluster that is named adds its
+    partition, account, options, mounts and model folder."""
+    cluster, file, asked = at
+    choice = choose(parse_selector(selector))
+    found = find_cluster(choice, cluster, file, asked=asked) if cluster is not None else None
+    if cluster is not None and found is None:
+        raise input_error("cli.run.script_no_slurm", name=cluster[:80])
+    return script_of(choice, port, secrets, found)
 
 
 def kubernetes_text(selector: str, namespace: str | None, secrets: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from servemark.launch.allocation import AllocatedNode
@@ -17,6 +18,16 @@ from servemark.launch.secret_env import check_names
 
 WORK, LOGS = Path("/@WORK@"), Path("/@LOGS@")
 _TOKEN = re.compile(r"/@(WORK|LOGS)@|@ADDR([0-9]{1,5})@")
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptSite:
+    """What a cluster adds to a script: options of sbatch (each one word that begins with `--`) and pyxis' mounts, used
+    where MOUNTS is not set."""
+
+    options: tuple[str, ...] = ()
+    mounts: str = ""
+    whole_nodes: bool = True
 
 
 def stand_in(number: int, gpus: int) -> AllocatedNode:
@@ -48,8 +59,12 @@ def sbatch_script(
     secrets: Sequence[str] = (),
     image: str | None = None,
     huge_pages: int = 0,
+    site: ScriptSite | None = None,
 ) -> str:
     """The whole script. It starts the steps stage by stage, waits for each, and ends all when one ends.
+
+    Nodes are taken whole, with all of their memory and CPUs, as runs take them: a job that says nothing gets one CPU of
+    each and a share of the memory. `site` is what a cluster asks for beside that.
 
     `image` is what the recipe names. Where it lies is known on the cluster only: the script enters what IMAGE names,
     with MOUNTS, through pyxis' options, and says so when IMAGE is not set.
@@ -63,7 +78,8 @@ def sbatch_script(
     without them it serves until its time is over.
     """
     check_names(secrets)
-    lines = [*_head(name, nodes, gpus, time_limit_s), *_prologue(secrets), *_image(image)]
+    site = ScriptSite() if site is None else site
+    lines = [*_head(name, nodes, gpus, time_limit_s, site), *_prologue(secrets), *_image(image, site)]
     if huge_pages:
         lines += _huge_pages(huge_pages)
     for stage in STAGES:
@@ -89,7 +105,7 @@ def sbatch_script(
     return "\n".join(lines) + "\n"
 
 
-def _head(name: str, nodes: int, gpus: int, time_limit_s: int) -> list[str]:
+def _head(name: str, nodes: int, gpus: int, time_limit_s: int, site: ScriptSite) -> list[str]:
     safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:80]
     minutes = max(1, -(-time_limit_s // 60))
     lines = [
@@ -100,6 +116,9 @@ def _head(name: str, nodes: int, gpus: int, time_limit_s: int) -> list[str]:
     ]
     if gpus:
         lines.append(f"#SBATCH --gres=gpu:{gpus}")  # after --gpus-per-node no step may say --gres=none
+    if site.whole_nodes:
+        lines += ["#SBATCH --exclusive", "#SBATCH --mem=0"]
+    lines += [f"#SBATCH {option}" for option in site.options]
     return [*lines, f"#SBATCH --time={minutes}", "#SBATCH --no-requeue", f"#SBATCH --output={safe}-%j.out"]
 
 
@@ -143,7 +162,7 @@ def _prologue(secrets: Sequence[str]) -> list[str]:
     ]
 
 
-def _image(image: str | None) -> list[str]:
+def _image(image: str | None, site: ScriptSite) -> list[str]:
     if image is None:
         return ["IMAGE= MOUNTS=", ""]
     return [
@@ -151,6 +170,7 @@ def _image(image: str | None) -> list[str]:
         f"RECIPE_IMAGE={word(image)}",
         'if [ -z "$IMAGE" ]; then',
         '  echo "IMAGE is not set: steps run outside the image of the recipe, $RECIPE_IMAGE" >&2',
+        *(['elif [ -z "$MOUNTS" ]; then', f"  MOUNTS={word(site.mounts)}"] if site.mounts else []),
         "fi",
         "",
     ]
@@ -190,7 +210,7 @@ def _start(step: PlannedStep) -> list[str]:
     numbers = [number, *(node.name.removeprefix("node") for node in step.also)]
     tasks = step.process.tasks
     nodelist = ",".join(f"${{NODES[{one}]}}" for one in numbers)
-    srun = f'srun --overlap --mem=0 --nodes={len(numbers)} --ntasks={tasks} --nodelist="{nodelist}"'
+    srun = f'srun --overlap --mem=0 --cpu-bind=none --nodes={len(numbers)} --ntasks={tasks} --nodelist="{nodelist}"'
     if tasks > 1:
         srun += f' --ntasks-per-node={-(-tasks // len(numbers))} --kill-on-bad-exit=1 --mpi="${{MPI:-pmix}}"'
     srun += f" --chdir={word(str(step.work_dir))} --output={word(str(step.log_path))}"

@@ -137,6 +137,14 @@ def changed_paths(folder: Path, one: str, other: str, *, below: bool = False) ->
     return sorted(os.fsdecode(name) for name in listed.split(b"\0") if name)
 
 
+def uncommitted(folder: Path, commit: str) -> int:
+    """Files below a folder that are changed or new and not committed; 0 where `commit` is not what is checked out."""
+    if _resolve(folder, "HEAD") != commit:
+        return 0
+    said = _git(folder, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", ".")
+    return sum(1 for line in said.split(b"\0") if line)
+
+
 def merge_base(folder: Path, one: str, other: str) -> str:
     """The commit that two references both grew from. ServemarkError (exit 2) when a reference is none, or they share
     no history."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypedDict, TypeVar
@@ -28,7 +28,8 @@ from servemark.launch.live_job import Callbacks, LiveJob
 from servemark.launch.local import ReadyTick
 from servemark.launch.placement import nodes_of, place
 from servemark.launch.ports import require_free
-from servemark.launch.script import sbatch_script, stand_in
+from servemark.launch.script import ScriptSite, sbatch_script, stand_in
+from servemark.plan.points import Choice
 from servemark.preflight.facts import PAGE_2M
 from servemark.preflight.needs import needs_of
 from servemark.runs.folder import LIVE_STEPS
@@ -427,7 +428,7 @@ def shown_job(request: LineRequest, root: Path) -> Job:
     """
     deployment, cluster = request.choice.deployment, request.cluster
     count = groups_of(request.choice, local=cluster is None)[0].nodes
-    numbers = itertools.count(FIRST_SHOWN_PORT)
+    numbers = _shown_ports(request.port)
     local = cluster is None and count == 1
     where = JobPlace(
         nodes=[
@@ -450,18 +451,30 @@ def shown_job(request: LineRequest, root: Path) -> Job:
     return build_job(deployment, where, run_id="RUN", served_name="RUN")
 
 
-def script_of(deployment: Deployment, port: int | None = None, secrets: Sequence[str] = ()) -> str:
-    """The deployment as an sbatch script (launch/script.py). Raises ServemarkError for what cannot be rendered."""
+def _shown_ports(fixed: int | None) -> Iterator[int]:
+    """Stand-in ports in their order, without the one that somebody chose for the front."""
+    return (number for number in itertools.count(FIRST_SHOWN_PORT) if number != fixed)
+
+
+def script_of(
+    choice: Choice, port: int | None = None, secrets: Sequence[str] = (), cluster: LaunchCluster | None = None
+) -> str:
+    """The deployment as an sbatch script (launch/script.py), with what the cluster asks for where one is given.
+
+    Raises ServemarkError for what cannot be rendered."""
+    deployment = choice.deployment
     nodes = nodes_of(place(deployment))
     gpus = deployment.gpus_per_node or 0
-    numbers = itertools.count(FIRST_SHOWN_PORT)
+    fixed = port if port is not None else deployment.port
+    numbers = _shown_ports(fixed)
     where = JobPlace(
         nodes=[stand_in(number, gpus) for number in range(nodes)],
         ports=lambda _, many: [next(numbers) for _ in range(many)],
         work_root=script.WORK,
         log_root=script.LOGS,
         bind="node",
-        fixed_port=port if port is not None else deployment.port,
+        fixed_port=fixed,
+        model=model_at(choice, cluster),
     )
     job = build_job(deployment, where, run_id=f"{deployment.name}-by-hand", served_name=deployment.name)
     store = needs_of(deployment, arm=deployment.name).store
@@ -476,7 +489,20 @@ def script_of(deployment: Deployment, port: int | None = None, secrets: Sequence
         secrets=secrets,
         image=None if deployment.container.startswith("pypi#") else deployment.container,
         huge_pages=store.reserve_pages if store is not None and hugetlb else 0,
+        site=_script_site(cluster) if cluster is not None else None,
     )
+
+
+def _script_site(cluster: LaunchCluster) -> ScriptSite:
+    """A cluster's words for sbatch, and its roots as mounts of the same name."""
+    options = [
+        *([f"--partition={cluster.partition}"] if cluster.partition else []),
+        *([f"--account={cluster.account}"] if cluster.account else []),
+        *([f"--exclude={','.join(cluster.exclude_nodes)}"] if cluster.exclude_nodes else []),
+        *cluster.sbatch,
+    ]
+    mounts = ",".join(f"{root}:{root}" for root in cluster.mounts)
+    return ScriptSite(tuple(options), mounts, cluster.exclusive)
 
 
 def check_deployment(request: LineRequest) -> None:
