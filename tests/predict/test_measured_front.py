@@ -53,7 +53,9 @@ def left_out(measured: list[tuple[str, Measured]], point: PlannedPoint, arm: str
     return Forecaster(some).forecast(point)
 
 
-@pytest.mark.parametrize(("page", "arms"), [("measured-front-h200.md", ARMS), ("zh/measured-front-h200.md", ARMS_ZH)])
+@pytest.mark.parametrize(
+    ("page", "arms"), [("measured-front-h200.md", ARMS), ("zh/measured-front-h200.md", ARMS_ZH)]
+)
 def test_the_table_is_what_the_program_says(
     measured: list[tuple[str, Measured]],
     planned: dict[tuple[str, int], PlannedPoint],
@@ -84,13 +86,22 @@ def test_the_table_is_what_the_program_says(
                 assert figure.low is None and figure.reason == "predict.fit.few_residuals"
                 error = figure.value / truth - 1
                 percent = f"{abs(error) * 100:.{0 if 'ttft' in address else 1}f} %"
-                cells.append(f"| {figure.value * scale:{form}} | {truth * scale:{form}} | {'−' if error < 0 else '+'}{percent} |")
+                cells.append(
+                    f"| {figure.value * scale:{form}} | {truth * scale:{form}} | {'−' if error < 0 else '+'}{percent} |"
+                )
             assert found.predictions is not None
             doubt = [values for key, values in found.predictions.notes if key == "predict.fit.note.queue"]
             assert len(doubt) == 1 and doubt[0]["low"] in (1, 16)
-            place = next(n for n, line in enumerate(text.splitlines()) if line.startswith((f"| {shown}, {load} ", f"| {shown}，{load} ")))
+            place = next(
+                n
+                for n, line in enumerate(text.splitlines())
+                if line.startswith((f"| {shown}, {load} ", f"| {shown}，{load} "))
+            )
             lines = text.splitlines()[place : place + 3]
-            assert [cell in line for cell, line in zip(cells, lines, strict=True)] == [True] * 3, (cells, lines)
+            assert [cell in line for cell, line in zip(cells, lines, strict=True)] == [True] * 3, (
+                cells,
+                lines,
+            )
 
 
 def own(point: Measured, factor: float) -> Measured:
@@ -98,8 +109,14 @@ def own(point: Measured, factor: float) -> Measured:
     extra = {name: value for name, value in point.identity.extra.items() if name != "weights"}
     identity = replace(point.identity, extra=extra)
     figures = {name: value * factor for name, value in point.figures.items()}
-    keys = {"config_key": identity.config_key, "point_key": identity.point_key}
-    return replace(point, ref=f"own-{point.ref}", identity=identity, figures=figures, **keys)
+    return replace(
+        point,
+        ref=f"own-{point.ref}",
+        identity=identity,
+        figures=figures,
+        config_key=identity.config_key,
+        point_key=identity.point_key,
+    )
 
 
 def test_dummy_and_real_weights_inform_each_other_of_nothing(

@@ -73,7 +73,11 @@ def test_references_lie_within_their_tolerance_of_the_hosts() -> None:
     for host in ("h200-x1", "h200-x2"):
         for one in said(host):
             reference = kind.measured.figures.get(str(one.get("name")).replace("_", "-"))
-            if one["kind"] != "figure" or reference is None or (len(one["gpus"]) < 2 and PROBES_OF[one["name"]] in {"ipc", "nixl"}):
+            if (
+                one["kind"] != "figure"
+                or reference is None
+                or (len(one["gpus"]) < 2 and PROBES_OF[one["name"]] in {"ipc", "nixl"})
+            ):
                 continue
             ratio = one["value"] / reference.value
             ratio = 1 / ratio if one["name"].endswith("_latency_s") else ratio
