@@ -8,10 +8,10 @@ import pytest
 from tests.launch.recipes import argv_of, job_of, option
 
 from servemark.base.errors import ServemarkError
-from servemark.catalog.deployment import Deployment
+from servemark.catalog.deployment import COLOCATION, Deployment
 from servemark.catalog.nodes import Problem
 from servemark.catalog.recipe import read_recipe
-from servemark.launch.placement import place
+from servemark.launch.placement import nodes_of, place
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 SUITES = ("inferencex-2026-08", "seed/suite")
@@ -66,6 +66,14 @@ def test_placement_of_every_recipe_is_sound() -> None:
             assert len({len(share.gpus) for share in worker.shares}) == 1, path
             assert max(share.node for share in worker.shares) < deployment.nodes_total, path
             taken |= set(gpus)
+
+
+def test_shared_nodes_are_counted_once() -> None:
+    """Where roles may share nodes, a plan counts the nodes that a placement uses."""
+    shared = [(path, one) for path, one in recipes() if one.gpus_total and one.extras.get(COLOCATION)]
+    assert len(shared) >= 20
+    for path, deployment in shared:
+        assert deployment.nodes_taken == nodes_of(place(deployment)), path
 
 
 def test_ports_of_every_recipe_are_its_own() -> None:

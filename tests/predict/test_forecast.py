@@ -98,6 +98,27 @@ def test_residuals_are_kept_and_damage_is_no_fault(tmp_path: Path) -> None:
     assert ScorePool(100, {}).fresh(110) and not ScorePool(100, {}).fresh(111)
 
 
+def test_residuals_of_random_weights_are_kept_apart(tmp_path: Path) -> None:
+    """A store of both: real figures and intervals are those of a store of real points alone, in a file of their own."""
+    real = [MADE["point"](gpus, load) for gpus in MADE["LAWS"] for load in MADE["MEASURED"]]
+    slow = [MADE["point"](16, load) for load in MADE["MEASURED"]]
+    dummy = [
+        replace(p, identity=replace(p.identity, extra={**p.identity.extra, "weights": "dummy"})) for p in slow
+    ]
+    suite = MADE["made_suite"](tmp_path / "suite")
+    found = {}
+    for name, some in (("real", real), ("both", [*real, *dummy])):
+        home = Home(MADE["FILL"](tmp_path / name, some))
+        made = forecast_arm(parse_selector(f"{suite}:good"), home, (32,), scenario_of=planned_scenario)
+        (forecast,) = made.topologies[0].forecasts
+        assert forecast.predictions is not None
+        found[name] = forecast.predictions.figures
+        assert made.forecaster.apart(forecast.planned) == len(some) - 20
+        assert read_pool(pool_path(home)) is not None
+        assert (read_pool(pool_path(home, "dummy")) is not None) == (name == "both")
+    assert found["both"] == found["real"]
+
+
 def test_damaged_numbers_are_left_out(tmp_path: Path) -> None:
     """Unknown classes; with infinite residuals or spreads of 0 the whole file is none, since what is left out would make
     intervals narrower."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from servemark.catalog.selector import parse_selector
+from servemark.catalog.suite import load_suite
 from servemark.cli.main import run_cli
 from servemark.plan.points import choose
+from servemark.plan.strict import Wishes, plan_suite
 from servemark.runs.deploy import shown_job
 from servemark.runs.request import LineRequest, RunOptions, prepare
+from servemark.runs.site import groups_of
 from servemark.runs.sweep_plan import SweepOptions, freeze
 
 SUITE = Path(__file__).resolve().parents[2] / "suites" / "h200-qwen3"
@@ -47,6 +51,20 @@ def test_a_gpu_each_and_a_port_each() -> None:
     assert [json.loads(role)["kv_role"] for role in roles] == ["kv_producer", "kv_consumer"]
     (router,) = job.stage("router")
     assert json.loads(router.process.argv[-1])["connector"] == "nixl"
+
+
+def test_one_node_with_the_gpus_of_both_roles() -> None:
+    """1P1D may share a node: the plan says one node and two GPUs, and a job asks for as many; with a GPU a node it is two
+    nodes, each with one GPU."""
+    made = plan_suite(load_suite(SUITE), Wishes())
+    sizes = {(row.gpus, row.nodes) for row in made.rows if "1p1d" in row.arm.key}
+    assert sizes == {(2, 1)}
+    choice = asked("nixl-disagg-1p1d").choice
+    (group,) = groups_of(choice, local=False)
+    assert (group.nodes, group.gpus) == (1, 2)
+    narrow = replace(choice, deployment=replace(choice.deployment, gpus_per_node=1))
+    (group,) = groups_of(narrow, local=False)
+    assert (narrow.deployment.nodes_taken, group.nodes, group.gpus) == (2, 2, 1)
 
 
 def test_the_site_is_the_workers_alone() -> None:
@@ -93,8 +111,6 @@ def test_a_sweep_plans_the_points_that_run() -> None:
 
 def test_real_weights_are_another_point_and_series() -> None:
     """The same recipe without `load-format: dummy` is not the same line of history."""
-    from dataclasses import replace
-
     from servemark.catalog.identity import identify
 
     choice = choose(parse_selector(f"{SUITE}:{ARM}-agg"))

@@ -16,6 +16,7 @@ from servemark.results.gates.evals import FORCED
 if TYPE_CHECKING:
     from servemark.analysis.axes import Reading
     from servemark.analysis.measured import Measured
+    from servemark.results.point import PointIdentity
 
 _LENGTHS = ("mean_input_tokens", "mean_output_tokens")
 """What tells workloads apart whose lengths nobody declared."""
@@ -48,7 +49,12 @@ class Comparable:
 
 def weights_of(point: Measured) -> str:
     """`dummy`, or `model` where nobody says otherwise."""
-    said = point.identity.extra.get("weights")
+    return stated_weights(point.identity)
+
+
+def stated_weights(identity: PointIdentity) -> str:
+    """The same of an identity, planned or measured."""
+    said = identity.extra.get("weights")
     return said if isinstance(said, str) and said else MODEL_WEIGHTS
 
 

@@ -14,6 +14,8 @@ RoleName = Literal["aggregated", "prefill", "decode"]
 ROLE_NAMES: tuple[RoleName, ...] = ("aggregated", "prefill", "decode")
 DUMMY = "dummy"
 """Weights that stand for no model."""
+COLOCATION = "allow_prefill_decode_colocation"
+"""The engine setting that lets prefill and decode workers share a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,13 @@ class Deployment:
     def nodes_total(self) -> int:
         """All nodes booked for roles. Roles that share a node count it for each."""
         return sum(role.nodes for role in self.roles)
+
+    @property
+    def nodes_taken(self) -> int:
+        """Nodes that a run takes: one where the recipe lets prefill and decode share a node and one holds the GPUs of all
+        roles; else what is booked for roles. 0 where nothing is booked."""
+        shares = bool(self.extras.get(COLOCATION)) and 0 < self.gpus_total <= (self.gpus_per_node or 0)
+        return min(1, self.nodes_total) if shares else self.nodes_total
 
     def role(self, name: RoleName) -> RoleSpec | None:
         """One role, None when it is not deployed."""

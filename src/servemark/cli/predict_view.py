@@ -51,6 +51,9 @@ def _topology(topology: TopologyForecast, found: ArmForecast, width: int, *, why
     first = topology.forecasts[0] if topology.forecasts else None
     if first is not None:
         told += wrapped(nearest_words(first.nearest), width, "  ")
+        if others := found.forecaster.apart(first.planned):
+            said = text("predict.use.other_weights", None, count=f"{others:,}")
+            told += wrapped(said, width, "  ")
     if topology.unlisted:
         loads = in_list(map(str, topology.unlisted))
         told += wrapped(text("predict.use.unlisted", None, listed=loads), width, "  ")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from servemark.base.errors import Layer, ServemarkError
-from servemark.catalog.deployment import Deployment, RoleName, RoleSpec
+from servemark.catalog.deployment import COLOCATION, Deployment, RoleName, RoleSpec
 
 ORDER: tuple[RoleName, ...] = ("prefill", "decode", "aggregated")
-_COLOCATION = "allow_prefill_decode_colocation"
 _COLOCATION_WIDE = "allow_prefill_decode_colocation_across_nodes"
 
 
@@ -85,6 +85,15 @@ def nodes_of(placed: tuple[Placed, ...]) -> int:
     return 1 + max((share.node for worker in placed for share in worker.shares), default=0)
 
 
+def gpus_of_a_node(placed: tuple[Placed, ...]) -> int:
+    """The most GPUs that a placement uses of any one node."""
+    used: Counter[int] = Counter()
+    for worker in placed:
+        for share in worker.shares:
+            used[share.node] += len(share.gpus)
+    return max(used.values(), default=0)
+
+
 def _without_gpus(roles: list[RoleSpec], booked: int) -> tuple[Placed, ...]:
     found, first = [], 0
     for role in roles:
@@ -101,7 +110,7 @@ class _Filling:
     def __init__(self, deployment: Deployment, per_node: int, booked: int) -> None:
         self.per_node = per_node
         self.booked = booked
-        self.colocate = bool(deployment.extras.get(_COLOCATION))
+        self.colocate = bool(deployment.extras.get(COLOCATION))
         self.wide = bool(deployment.extras.get(_COLOCATION_WIDE))
         self.total = sum(role.workers * role.gpus for role in deployment.roles)
         self.node, self.used = 0, 0

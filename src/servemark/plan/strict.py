@@ -190,8 +190,7 @@ class _Maker:
         """All GPUs, and nodes where they are stated or follow from whole nodes of known size."""
         blocks = [(b.num_worker, b.gpus) for b in (entry.prefill, entry.decode) if b.num_worker]
         if deployment is not None:
-            nodes = deployment.nodes_total
-            return deployment.gpus_total, nodes or None
+            return deployment.gpus_total, deployment.nodes_taken or None
         gpus = sum(workers * size for workers, size in blocks)
         stated = [entry.prefill.setting("PREFILL_NODES"), entry.decode.setting("DECODE_NODES")]
         if all(value is not None and value.isascii() and value.isdigit() for value in stated):

@@ -98,7 +98,8 @@ def forecast_arm(
     for entry in entries:
         planned = _planned(suite, arm, entry, at or tuple(sorted(entry.concurrencies)), scenario_of)
         forecasts = tuple(forecaster.forecast(each) for each in planned)
-        acceptance = acceptance_of(arm, entry, suite.recipe(entry).deployment, golden, forecaster.points)
+        measured = forecaster.of_weights(planned[0]) if planned else ()
+        acceptance = acceptance_of(arm, entry, suite.recipe(entry).deployment, golden, measured)
         unlisted = tuple(each for each in at if each not in entry.concurrencies)
         made = TopologyForecast(entry, forecasts, acceptance, unlisted)
         if workload_of is not None:

@@ -29,7 +29,8 @@ Lengths = tuple[int, int]
 
 def dataset_lengths(points: Iterable[Measured]) -> dict[tuple[str, str | None], Lengths]:
     """(scenario type, data set) -> median over points of mean input and output tokens a request, of scenarios that fix no
-    lengths; a data set of which nobody measured lengths is missing."""
+    lengths; a data set of which nobody measured lengths is missing. The points are of one kind of weights: random ones end
+    replies where no model would."""
     found: dict[tuple[str, str | None], list[tuple[float, float]]] = defaultdict(list)
     for point in points:
         scenario = point.identity.scenario

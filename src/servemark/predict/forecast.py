@@ -1,6 +1,7 @@
 """From planned points to predictions: what was measured nearest, the speed model's figures, and how long a point will run.
 
-A forecaster holds the usable points of a store (complete, not quarantined, no accuracy runs) and the model fitted to them.
+A forecaster holds the usable points of a store (complete, not quarantined, no accuracy runs) and the models fitted to them.
+Points of random weights inform nothing of a model's own, nor the reverse: lengths, fits, residuals and kin are apart.
 What it answers with: the nearest measured configuration and every difference to it; figures with class and interval; or the
 message key of why nothing can be said.
 """
@@ -8,16 +9,26 @@ message key of why nothing can be said.
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from servemark.analysis.comparable import stated_weights, weights_of
 from servemark.analysis.measured import Measured, of_stored
 from servemark.base.canonical import content_hash
 from servemark.base.home import Home
 from servemark.predict.fit_points import WHOLE, dataset_lengths, fit_point, fit_points, lengths_of, told
 from servemark.predict.matching import Match, is_version, known_configurations, matches, model_name
 from servemark.predict.planned import PlannedPoint
-from servemark.predict.score_pool import ScorePool, has_fit, pool_path, read_pool, usable_count, write_pool
+from servemark.predict.score_pool import (
+    POOLED,
+    ScorePool,
+    has_fit,
+    pool_path,
+    read_pool,
+    usable_count,
+    write_pool,
+)
 from servemark.predict.speed import SpeedModel
 from servemark.predict.speed_points import choose
 from servemark.predict.speed_types import (
@@ -103,17 +114,29 @@ class Forecast:
         return statistics.median(counts) / max(1, self.planned.concurrency)
 
 
+def _fitted(points: Sequence[Measured], on_fit: OnFit | None) -> SpeedModel:
+    """A model of these points, with the residuals of all its classes made."""
+    model = SpeedModel.fit(fit_points(points))
+    if on_fit is not None:
+        for done, total in model.score_parts():
+            on_fit(done, total, len(model.points))
+    return model
+
+
 class Forecaster:
     """See the module. Fitting is put off until the first point asks for it."""
 
-    def __init__(self, points: Sequence[Measured], pool: ScorePool | None = None) -> None:
-        """`pool` are residuals of a whole store; without them those of the points themselves are made."""
+    def __init__(self, points: Sequence[Measured], pools: Mapping[str, ScorePool] | None = None) -> None:
+        """`pools` are residuals of a whole store by weights; without them those of the points themselves are made."""
         self._points = points
-        self._pool = pool
+        self._pools = dict(pools or {})
         self._configs = known_configurations(points)
-        self._models: dict[str, SpeedModel] = {}
-        self._lengths = dataset_lengths(points)
-        self._near: dict[tuple[str, object], tuple[Match, ...]] = {}
+        self._models: dict[tuple[str, str], SpeedModel] = {}
+        self._of: dict[str, list[Measured]] = defaultdict(list)
+        for point in points:
+            self._of[weights_of(point)].append(point)
+        self._lengths = {weights: dataset_lengths(some) for weights, some in self._of.items()}
+        self._near: dict[tuple[str, object, str], tuple[Match, ...]] = {}
 
     @classmethod
     def of_store(
@@ -131,14 +154,18 @@ class Forecaster:
         points = usable_points(store, models)
         if not points:
             return cls(points)
-        count, pool = usable_count(store), read_pool(pool_path(home))
-        if (pool is None or not pool.fresh(count) or not has_fit(home, pool)) and (wait or count <= QUICK):
-            model = SpeedModel.fit(fit_points(usable_points(store)))
-            if on_fit is not None:
-                for done, total in model.score_parts():
-                    on_fit(done, total, len(model.points))
-            pool = write_pool(home, model, count)
-        return cls(points, pool)
+        count, pools = usable_count(store), {}
+        every: list[Measured] | None = None
+        for weights in sorted({weights_of(point) for point in points}.intersection(POOLED)):
+            pool = read_pool(pool_path(home, weights))
+            kept = pool is not None and pool.fresh(count) and has_fit(home, pool)
+            if not kept and (wait or count <= QUICK):
+                every = usable_points(store) if every is None else every
+                some = [point for point in every if weights_of(point) == weights]
+                pool = write_pool(home, _fitted(some, on_fit), count, weights)
+            if pool is not None:
+                pools[weights] = pool
+        return cls(points, pools)
 
     @property
     def points(self) -> Sequence[Measured]:
@@ -147,24 +174,35 @@ class Forecaster:
 
     @property
     def fit_id(self) -> str:
-        """Names what figures rest on: the calibration file that gives the intervals, and the points."""
+        """Names what figures rest on: the calibration files that give the intervals (one for each kind of weights), and
+        the points."""
         points = content_hash(sorted(point.ref for point in self._points), 16)
-        return points if self._pool is None else f"{self._pool.fit}/{points}"
+        return "/".join((*(self._pools[weights].fit for weights in sorted(self._pools)), points))
 
-    def model(self, nearest: Match | None) -> SpeedModel:
-        """The speed model for a planned point, made when first asked for: of the points on the same hardware where
-        its configuration was measured, which is a tenth of the work and whose curves bend alike; else of all points."""
+    def apart(self, planned: PlannedPoint) -> int:
+        """How many of its points inform nothing of this one, since their weights are others."""
+        return len(self._points) - len(self.of_weights(planned))
+
+    def of_weights(self, planned: PlannedPoint) -> Sequence[Measured]:
+        """Its points of the planned one's weights."""
+        return self._of.get(stated_weights(planned.identity), ())
+
+    def model(self, planned: PlannedPoint, nearest: Match | None) -> SpeedModel:
+        """The speed model for a planned point, made when first asked for: of the points of its weights on the same hardware
+        where its configuration was measured, which is a tenth of the work and whose curves bend alike; else of all of its
+        weights."""
+        weights = stated_weights(planned.identity)
         own = "" if nearest is None or nearest.level == "kin" else nearest.identity.hardware
-        if own not in self._models:
-            some = [point for point in self._points if own in ("", point.identity.hardware)]
-            self._models[own] = SpeedModel(
-                choose(fit_points(some)), None, None if self._pool is None else self._pool.scores
-            )
-        return self._models[own]
+        if (weights, own) not in self._models:
+            some = [p for p in self.of_weights(planned) if own in ("", p.identity.hardware)]
+            pool = self._pools.get(weights)
+            scores = None if pool is None else pool.scores
+            self._models[weights, own] = SpeedModel(choose(fit_points(some)), None, scores)
+        return self._models[weights, own]
 
     def matches(self, planned: PlannedPoint) -> tuple[Match, ...]:
         """Measured configurations, the nearest first; looked up once for a line."""
-        key = (planned.line, planned.identity.scenario)
+        key = (planned.line, planned.identity.scenario, stated_weights(planned.identity))
         if key not in self._near:
             self._near[key] = tuple(matches(planned.identity, self._configs))
         return self._near[key]
@@ -173,7 +211,7 @@ class Forecaster:
         """What can be said of a planned point. Without `bands` nothing is asked of the model for a configuration of which
         nothing was measured, which is most of a large plan."""
         near = self.matches(planned)
-        if not self._points:  # nothing of the model: nothing to fit
+        if not self.of_weights(planned):  # nothing of the model: nothing to fit
             return Forecast(planned, None, None, (), "predict.use.nothing")
         nearest = near[0] if near else None
         here = tuple(
@@ -190,10 +228,11 @@ class Forecaster:
         )
         if not bands and (nearest is None or nearest.level == "kin"):
             return Forecast(planned, nearest, None, here, "predict.use.nothing")
-        lengths = lengths_of(planned.identity.scenario, self._lengths)
+        known = self._lengths[stated_weights(planned.identity)]
+        lengths = lengths_of(planned.identity.scenario, known)
         if lengths is None:
             return Forecast(planned, nearest, None, here, "predict.use.no_lengths")
-        made = self.model(nearest).predict(_facts(planned, nearest), planned.concurrency, *lengths)
+        made = self.model(planned, nearest).predict(_facts(planned, nearest), planned.concurrency, *lengths)
         found = replace(made, figures=told(made.figures, planned.gpus))
         return Forecast(planned, nearest, found, here, None if found.figures else "predict.use.nothing")
 
@@ -201,7 +240,8 @@ class Forecaster:
         """Step times of the point's configuration, or the message key of why there are none."""
         if forecast.nearest is None or forecast.nearest.level == "kin":
             return "predict.use.nothing"
-        return self.model(forecast.nearest).step_times(_facts(forecast.planned, forecast.nearest))
+        model = self.model(forecast.planned, forecast.nearest)
+        return model.step_times(_facts(forecast.planned, forecast.nearest))
 
     def why(self, forecast: Forecast, metrics: Sequence[str] = WHY_METRICS) -> list[Why]:
         """What the figures of a forecast rest on, for each of these metrics that it has."""
@@ -211,8 +251,9 @@ class Forecaster:
         from servemark.predict.speed_why import why  # noqa: PLC0415 - asked for rarely
 
         config = _facts(forecast.planned, forecast.nearest)
+        model = self.model(forecast.planned, forecast.nearest)
         return [
-            why(self.model(forecast.nearest), config, found.concurrency, found.isl, found.osl, metric=metric)
+            why(model, config, found.concurrency, found.isl, found.osl, metric=metric)
             for metric in metrics
             if metric in found.figures or WHOLE.get(metric) in found.figures
         ]

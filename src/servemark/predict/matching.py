@@ -4,7 +4,8 @@ Levels: `exact` (the same configuration, image and recipe included), `version` (
 recipe, or the source does not state one), `shape` (the same at other input or output lengths, or of another data set),
 `kin` (the same model; hardware, engine, precision or topology differ or are not stated). A size that only one side states
 counts as equal when it says nothing special (1, no), and as a difference otherwise. A router that only one side states makes
-another version, one that is another makes kin.
+another version, one that is another makes kin. Random weights and a model's own are two models: what was measured with
+the one says nothing of the other, not even as kin.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from servemark.analysis.comparable import stated_weights
 from servemark.analysis.measured import Measured
 from servemark.base.canonical import canonical_json
 from servemark.results.importers.inferencex_names import model_id
@@ -77,7 +79,8 @@ class Known:
 
     key: str
     points: tuple[Measured, ...]
-    model: str
+    model: tuple[str, str]
+    """Its name, and whose weights."""
     kind: Mapping[str, str]
     parts: Mapping[str, str]
 
@@ -194,8 +197,8 @@ def model_name(name: str) -> str:
     return model_id(name) or name.lower()
 
 
-def _model(identity: PointIdentity) -> str:
-    return model_name(identity.model)
+def _model(identity: PointIdentity) -> tuple[str, str]:
+    return model_name(identity.model), stated_weights(identity)
 
 
 def kind_parts(identity: PointIdentity) -> dict[str, str]:

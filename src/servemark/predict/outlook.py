@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from servemark.analysis.comparable import MODEL_WEIGHTS, stated_weights
 from servemark.analysis.front import Candidate, front
 from servemark.analysis.measured import Measured
 from servemark.analysis.rate_cards import RateCard
@@ -80,7 +81,8 @@ def _said(figure: Predicted) -> bool:
 
 
 def scope_of(identity: PointIdentity) -> str:
-    """Points that share a front: one model, one work, one kind of deployment, as the pages draw it."""
+    """Points that share a front: one model, one work, one kind of deployment, as the pages draw it; weights are named
+    where they are not the model's own."""
     scenario = identity.scenario
     work = (
         f"{scenario.isl}/{scenario.osl}" if scenario.isl is not None else (scenario.dataset or scenario.type)
@@ -91,6 +93,7 @@ def scope_of(identity: PointIdentity) -> str:
         identity.precision.family or identity.precision.reported or "?",
         identity.speculation.method if identity.speculation is not None else "",
         "disaggregated" if identity.disaggregated else "",
+        f"weights {weights}" if (weights := stated_weights(identity)) != MODEL_WEIGHTS else "",
     ]
     return " · ".join([identity.model, work[:16] if scenario.isl is None else work, *filter(None, kind)])
 
@@ -132,7 +135,8 @@ def _kind(identity: PointIdentity) -> tuple[str, ...]:
     """What must be equal for two points to share a front; a part that is not stated equals nothing stated."""
     said = parts(identity)
     names = ("hardware", "engine", "precision", "speculation", "scenario", "isl", "osl", "dataset")
-    return (model_name(identity.model), str(identity.disaggregated), *(said.get(name, "?") for name in names))
+    whose = (model_name(identity.model), stated_weights(identity), str(identity.disaggregated))
+    return (*whose, *(said.get(name, "?") for name in names))
 
 
 def outlook(forecasts: Sequence[Forecast], card: RateCard | None = None) -> Outlook:

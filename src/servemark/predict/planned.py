@@ -128,13 +128,14 @@ def _engine(arm: Arm, deployment: Deployment | None) -> tuple[str, str | None]:
 
 
 def _scenario(said: object) -> Scenario:
+    """Lengths that are fixed are the work; a data set is named only where they are not, as in a result's point."""
     scenario: Mapping[str, object] = said if isinstance(said, dict) else {}
     kind, isl, osl, dataset = (scenario.get(name) for name in ("type", "isl", "osl", "dataset"))
     return Scenario(
         type=kind if isinstance(kind, str) else "unknown",
         isl=isl if isinstance(isl, int) else None,
         osl=osl if isinstance(osl, int) else None,
-        dataset=dataset if isinstance(dataset, str) else None,
+        dataset=dataset if isinstance(dataset, str) and not isinstance(isl, int) else None,
     )
 
 

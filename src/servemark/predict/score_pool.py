@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from servemark.analysis.comparable import MODEL_WEIGHTS
 from servemark.base.errors import ServemarkError
 from servemark.base.files import write_atomic
 from servemark.base.home import Home
+from servemark.catalog.deployment import DUMMY
 from servemark.predict.calibration import folder, write_calibration
 from servemark.predict.speed import MODEL_VERSION, SpeedModel
 from servemark.predict.speed_points import QUANTITIES, Quantity
@@ -26,7 +28,9 @@ from servemark.predict.speed_scores import Held, ScoreClass
 from servemark.results.serialize import read_bounded
 from servemark.store.database import Store
 
-SCHEMA = 1
+SCHEMA = 2
+POOLED = (MODEL_WEIGHTS, DUMMY)
+"""Weights whose residuals are kept; others, which only a foreign file can name, have those of their own points."""
 GROWTH = 0.1
 """Relative change of the number of points from which residuals are made anew."""
 MOST_RESIDUAL = 50.0
@@ -49,9 +53,9 @@ class ScorePool:
         return abs(points - self.points) <= GROWTH * self.points
 
 
-def pool_path(home: Home) -> Path:
-    """Where a home keeps them."""
-    return home.cache / "predict-residuals.json"
+def pool_path(home: Home, weights: str = MODEL_WEIGHTS) -> Path:
+    """Where a home keeps them: those of random weights apart from those of models' own. `weights` one of `POOLED`."""
+    return home.cache / f"predict-residuals{'' if weights == MODEL_WEIGHTS else f'-{weights}'}.json"
 
 
 def usable_count(store: Store) -> int:
@@ -100,10 +104,10 @@ def has_fit(home: Home, pool: ScorePool) -> bool:
     return not pool.fit or (folder(home) / f"{pool.fit}.json").is_file()
 
 
-def write_pool(home: Home, model: SpeedModel, points: int) -> ScorePool:
+def write_pool(home: Home, model: SpeedModel, points: int, weights: str = MODEL_WEIGHTS) -> ScorePool:
     """Keep a model's residuals, and the whole fit as a calibration file beside the runs, which predictions name; a disk that
     refuses is no reason not to predict."""
-    path = pool_path(home)
+    path = pool_path(home, weights)
     try:
         fit = write_calibration(model, folder(home)).stem
     except (OSError, ServemarkError, ValueError):

@@ -19,7 +19,7 @@ from servemark.predict.conformal import conformal_quantile
 from servemark.predict.fit import PhysicalFit
 from servemark.predict.kriging import Ground
 from servemark.predict.speed_bend import KNOT_NOISE, BendModel, Knot, beyond, knots_of, shape_of, slope
-from servemark.predict.speed_curve import Notes, Standing, believed_knots, standing
+from servemark.predict.speed_curve import Notes, Standing, believed_knots, queue_note, standing
 from servemark.predict.speed_level import NOISE, LevelModel, LevelState, Place, level_ground, spread_points
 from servemark.predict.speed_physical import physical_fit
 from servemark.predict.speed_points import QUANTITIES, Chosen, FitPoint, Quantity, choose, curves_of
@@ -311,6 +311,8 @@ class SpeedModel:
     ) -> Estimate:
         at, shape, bends = asked.concurrency, shape_of(asked.isl, asked.osl), self._bends_of(quantity)
         value = held_by(low, high, at, quantity, bends, asked.config, shape)
+        if low.concurrency < high.concurrency:
+            notes = (*notes, *queue_note(low, high, quantity))
         if not stands.exact:
             return Estimate(quantity, "interpolated", value, 1.0, "other_build", notes)
         spread = 1.0 if bends is None else KNOT_NOISE

@@ -12,6 +12,9 @@ from servemark.predict.types import PredictionClass
 
 DISBELIEVED = 0.05
 """Share of its weight from which a knot that contradicts all that is alike is set aside, if others are left."""
+QUEUE_GROWTH = 2.0
+"""Growth of TTFT between neighbouring loads from which the figure between them is doubtful. Chosen: the loads of a curve
+often lie a factor of 4 apart, over which prefill alone lengthens TTFT by less."""
 Notes = tuple[tuple[str, Mapping[str, object]], ...]
 
 
@@ -113,3 +116,18 @@ def believed_knots(
             }
             notes.append(("predict.fit.note.contradiction", said))
     return kept, tuple(notes)
+
+
+def queue_note(low: Knot, high: Knot, quantity: Quantity) -> Notes:
+    """What is doubtful between two knots of TTFT that lie `QUEUE_GROWTH` apart: a queue begins somewhere between them, and
+    no learnt bend says where. Nothing for other quantities."""
+    if quantity != "ttft" or high.value < QUEUE_GROWTH * low.value:
+        return ()
+    said = {
+        "factor": round(high.value / low.value, 1),
+        "low": round(low.concurrency),
+        "high": round(high.concurrency),
+        "low_ms": round(low.value * 1000),
+        "high_ms": round(high.value * 1000),
+    }
+    return (("predict.fit.note.queue", said),)

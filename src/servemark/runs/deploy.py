@@ -16,7 +16,6 @@ from typing import TypedDict, TypeVar
 
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.catalog.cluster_launch import LaunchCluster
-from servemark.catalog.deployment import Deployment
 from servemark.launch import script
 from servemark.launch.allocation import AllocatedNode, Allocation, AllocationRequest
 from servemark.launch.engines.embedded import is_installed

@@ -11,7 +11,7 @@ from servemark.catalog.suite import Suite
 from servemark.launch.allocation import Launcher, NodeGroup
 from servemark.launch.engines.steps import Bind
 from servemark.launch.local_allocation import HostLauncher
-from servemark.launch.placement import nodes_of, place
+from servemark.launch.placement import gpus_of_a_node, nodes_of, place
 from servemark.plan.points import Choice
 
 HERE = "local"
@@ -87,12 +87,14 @@ def site_of(cluster: LaunchCluster | None, home: Path, host: LaunchCluster | Non
 
 
 def groups_of(choice: Choice, *, local: bool) -> tuple[NodeGroup, ...]:
-    """The nodes that the deployment needs. This host is one node, which is enough for workers without GPUs."""
+    """The nodes that the deployment needs, each with the GPUs of all workers on the fullest of them. This host is one node,
+    which is enough for workers without GPUs."""
     deployment = choice.deployment
     free = all(role.gpus == 0 for role in deployment.roles)
-    nodes = 1 if free and local else nodes_of(place(deployment))
-    gpus = 0 if free else min(deployment.gpus_per_node or 0, max(role.gpus for role in deployment.roles))
-    return (NodeGroup("all", nodes, gpus),)
+    if free and local:
+        return (NodeGroup("all", 1),)
+    placed = place(deployment)
+    return (NodeGroup("all", nodes_of(placed), gpus_of_a_node(placed)),)
 
 
 def model_at(choice: Choice, cluster: LaunchCluster | None) -> str | None:

@@ -14,7 +14,7 @@ from servemark.catalog.architectures import architecture, models_folder
 from servemark.catalog.arms import Arm, SearchEntry
 from servemark.catalog.clusters import Clusters
 from servemark.catalog.data_files import find_file, names_in
-from servemark.catalog.deployment import Deployment
+from servemark.catalog.deployment import COLOCATION, Deployment
 from servemark.catalog.fields import nearest
 from servemark.catalog.hardware import Gpu, gpu, gpu_of_label
 from servemark.catalog.nodes import Problem, errors_of, problems_error
@@ -96,7 +96,7 @@ def asked_of_target(found: Target, wishes: Wishes) -> FitInput:
         budget_formula=budget_formula,
         transfer=deployment.kv_transfer[0] if deployment is not None and deployment.kv_transfer else None,
         transfer_efa=deployment is not None and _over_efa(deployment),
-        colocated=deployment is not None and deployment.extras.get("allow_prefill_decode_colocation") is True,
+        colocated=deployment is not None and deployment.extras.get(COLOCATION) is True,
         reserve_bytes=_reserve(wishes.reserve),
         log=log,
         remarks=tuple(remarks),

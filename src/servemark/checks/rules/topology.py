@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from servemark.catalog.arms import WorkerBlock
-from servemark.catalog.deployment import RoleName, RoleSpec
+from servemark.catalog.deployment import COLOCATION, RoleName, RoleSpec
 from servemark.catalog.nodes import Position
 from servemark.checks.example import TRT_SETTINGS
 from servemark.checks.known_models import model_of
@@ -263,7 +263,7 @@ def nodes_booked(view: RecipeView) -> Iterator[Hit]:
     per_node = recipe.gpus_per_node
     if not per_node:
         return
-    colocated = bool(recipe.extras.get("allow_prefill_decode_colocation"))
+    colocated = bool(recipe.extras.get(COLOCATION))
     for role in recipe.roles:
         if not role.gpus:
             continue
