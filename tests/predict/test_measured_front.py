@@ -86,9 +86,8 @@ def test_the_table_is_what_the_program_says(
                 assert figure.low is None and figure.reason == "predict.fit.few_residuals"
                 error = figure.value / truth - 1
                 percent = f"{abs(error) * 100:.{0 if 'ttft' in address else 1}f} %"
-                cells.append(
-                    f"| {figure.value * scale:{form}} | {truth * scale:{form}} | {'\N{MINUS SIGN}' if error < 0 else '+'}{percent} |"
-                )
+                sign = "\N{MINUS SIGN}" if error < 0 else "+"
+                cells.append(f"| {figure.value * scale:{form}} | {truth * scale:{form}} | {sign}{percent} |")
             assert found.predictions is not None
             doubt = [values for key, values in found.predictions.notes if key == "predict.fit.note.queue"]
             assert len(doubt) == 1 and doubt[0]["low"] in (1, 16)
