@@ -85,17 +85,16 @@ def test_the_table_is_what_the_program_says(
                 assert figure is not None and figure.value is not None
                 assert figure.low is None and figure.reason == "predict.fit.few_residuals"
                 error = figure.value / truth - 1
+                sign = "\N{MINUS SIGN}" if error < 0 else "+"
                 percent = f"{abs(error) * 100:.{0 if 'ttft' in address else 1}f} %"
-                cells.append(
-                    f"| {figure.value * scale:{form}} | {truth * scale:{form}} | {'−' if error < 0 else '+'}{percent} |"
-                )
+                cells.append(f"| {figure.value * scale:{form}} | {truth * scale:{form}} | {sign}{percent} |")
             assert found.predictions is not None
             doubt = [values for key, values in found.predictions.notes if key == "predict.fit.note.queue"]
             assert len(doubt) == 1 and doubt[0]["low"] in (1, 16)
             place = next(
                 n
                 for n, line in enumerate(text.splitlines())
-                if line.startswith((f"| {shown}, {load} ", f"| {shown}，{load} "))
+                if line.startswith((f"| {shown}, {load} ", f"| {shown}\uff0c{load} "))
             )
             lines = text.splitlines()[place : place + 3]
             assert [cell in line for cell, line in zip(cells, lines, strict=True)] == [True] * 3, (
