@@ -85,8 +85,8 @@ def test_the_table_is_what_the_program_says(
                 assert figure is not None and figure.value is not None
                 assert figure.low is None and figure.reason == "predict.fit.few_residuals"
                 error = figure.value / truth - 1
-                percent = f"{abs(error) * 100:.{0 if 'ttft' in address else 1}f} %"
                 sign = "\N{MINUS SIGN}" if error < 0 else "+"
+                percent = f"{abs(error) * 100:.{0 if 'ttft' in address else 1}f} %"
                 cells.append(f"| {figure.value * scale:{form}} | {truth * scale:{form}} | {sign}{percent} |")
             assert found.predictions is not None
             doubt = [values for key, values in found.predictions.notes if key == "predict.fit.note.queue"]
@@ -94,7 +94,7 @@ def test_the_table_is_what_the_program_says(
             place = next(
                 n
                 for n, line in enumerate(text.splitlines())
-                if line.startswith((f"| {shown}, {load} ", f"| {shown}\N{FULLWIDTH COMMA}{load} "))
+                if line.startswith((f"| {shown}, {load} ", f"| {shown}\uff0c{load} "))
             )
             lines = text.splitlines()[place : place + 3]
             assert [cell in line for cell, line in zip(cells, lines, strict=True)] == [True] * 3, (
