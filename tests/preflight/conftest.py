@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,14 @@ from servemark.preflight.root import HostRoot
 
 GIB_KB = 1 << 20
 """KiB of one GiB, as /proc/meminfo counts."""
+
+
+@pytest.fixture(autouse=True)
+def alone_with_the_pool() -> Iterator[None]:
+    """The host has one pool of huge pages: tests that reserve of it or count it wait for each other's workers."""
+    with (Path(tempfile.gettempdir()) / "servemark-tests-hugepages.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 class FakeHost:
