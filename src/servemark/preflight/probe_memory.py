@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -82,12 +83,10 @@ def run_child(method: Method, length: int, nodes: tuple[int, ...], limit_s: floa
     try:
         output, _ = child.communicate(job, timeout=limit_s)
     except subprocess.TimeoutExpired:
-        child.terminate()
-        child.communicate()
+        _end(child)
         return _refused(method, length, f"more than {limit_s:g} s", before)
     except BaseException:  # Ctrl-C: the child is told to end, and gives everything back before we go on
-        child.terminate()
-        child.communicate()
+        _end(child)
         raise
     if child.returncode < 0:
         _give_back(before, length // PAGE_2M)
@@ -95,6 +94,15 @@ def run_child(method: Method, length: int, nodes: tuple[int, ...], limit_s: floa
         reason = f"signal {-child.returncode}" if child.returncode < 0 else f"exit {child.returncode}"
         return _refused(method, length, reason, before)
     return _run(json.loads(output))
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """Told to end, and waited for. A second `communicate` leaves the pipe open that the first had not yet written to."""
+    child.terminate()
+    child.communicate()
+    if child.stdin is not None:
+        with contextlib.suppress(OSError):
+            child.stdin.close()
 
 
 def _give_back(before: int | None, pages: int) -> None:
