@@ -217,7 +217,7 @@ def test_time_that_is_up(gpus: pytest.MonkeyPatch) -> None:
     measured = measure(total_s=0.2, options=SMALL)
     assert time.monotonic() - begun < 30
     reasons = {line.reason for line in all_of(measured, Trouble) if isinstance(line, Trouble)}
-    assert "late" in reasons and reasons <= {"late", "no_torch", "crash", "hang"}
+    assert "late" in reasons and reasons <= {"late", "no_torch", "crash", "exit", "hang"}
 
 
 def test_a_pin_that_does_not_fit(gpus: pytest.MonkeyPatch, tmp_path: Path) -> None:
