@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -27,3 +30,11 @@ def language_of_a_test() -> Iterator[None]:
     before = list(messages._chosen)
     yield
     messages.set_language(before[0] if before else None)
+
+
+@pytest.fixture
+def alone_with_the_pool() -> Iterator[None]:
+    """The host has one pool of huge pages: tests that reserve of it or count it wait for each other's workers."""
+    with (Path(tempfile.gettempdir()) / "servemark-tests-hugepages.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

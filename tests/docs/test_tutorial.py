@@ -92,7 +92,7 @@ def test_import_results(clone: Shell) -> None:
     play("how-to/import-results.md", clone)
 
 
-def test_efa_and_huge_pages(empty: Shell) -> None:
+def test_efa_and_huge_pages(empty: Shell, alone_with_the_pool: None) -> None:
     """Needs and facts, on a host that has neither."""
     if Path("/sys/class/infiniband").exists() or Path("/proc/sys/vm/nr_hugepages").read_text().strip() != "0":
         pytest.skip("this host has RDMA devices or huge pages, which the page's example has not")

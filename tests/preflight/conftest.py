@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,11 +20,8 @@ GIB_KB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def alone_with_the_pool() -> Iterator[None]:
-    """The host has one pool of huge pages: tests that reserve of it or count it wait for each other's workers."""
-    with (Path(tempfile.gettempdir()) / "servemark-tests-hugepages.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def alone(alone_with_the_pool: None) -> None:
+    """Tests here reserve huge pages, or count them."""
 
 
 class FakeHost:

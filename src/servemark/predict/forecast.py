@@ -44,6 +44,7 @@ from servemark.predict.speed_types import (
 from servemark.predict.types import Predicted, StepTimes
 from servemark.store.database import Store
 from servemark.store.points import PointFilter, load_points
+from servemark.store.predictions import plain_figures
 
 OnFit = Callable[[int, int, int], None]
 """Told (parts done, parts in all, points) while residuals of a store are made."""
@@ -309,17 +310,5 @@ def plain(forecast: Forecast, fit: str, made_utc: str) -> Mapping[str, object]:
         "nearest": None
         if forecast.nearest is None
         else {"config_key": forecast.nearest.config_key, "level": forecast.nearest.level},
-        "figures": [
-            {
-                "metric": each.metric,
-                "class": each.klass,
-                "value": each.value,
-                "low": each.low,
-                "high": each.high,
-                "level": each.level,
-                "residuals": each.residuals,
-                "reason": each.reason,
-            }
-            for each in figures
-        ],
+        "figures": plain_figures(figures),
     }

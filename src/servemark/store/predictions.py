@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from servemark.base.errors import ServemarkError
 from servemark.metrics.address import parse
@@ -142,7 +142,28 @@ def _is_address(text: str) -> bool:
     return len(text) <= MAX_TEXT
 
 
-def plain_figures(figures: Iterable[Foretold]) -> list[dict[str, object]]:
+class FigureForetold(Protocol):
+    """What a prediction says of one metric, before or after it is stored; see `Foretold`."""
+
+    @property
+    def metric(self) -> str: ...
+    @property
+    def klass(self) -> str: ...
+    @property
+    def value(self) -> float | None: ...
+    @property
+    def low(self) -> float | None: ...
+    @property
+    def high(self) -> float | None: ...
+    @property
+    def level(self) -> float: ...
+    @property
+    def residuals(self) -> int: ...
+    @property
+    def reason(self) -> str | None: ...
+
+
+def plain_figures(figures: Iterable[FigureForetold]) -> list[dict[str, object]]:
     """Figures as a manifest holds them; the way back is `foretold_of`."""
     return [
         {
