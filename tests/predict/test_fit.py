@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
-from servemark.predict.conformal import binomial_band, conformal_quantile, interval
+from servemark.predict.conformal import binomial_band, conformal_quantile, design_effect, likeness
 from servemark.predict.fit import PhysicalFit, coverage, nnls, relative_nnls, tpot_terms
 
 
@@ -88,12 +86,26 @@ def test_conformal_quantile_by_rank() -> None:
     assert conformal_quantile([float(each) for each in range(9)], 0.9) == 8.0
 
 
-def test_an_interval_is_equally_far_in_ratio() -> None:
-    """Score 2 with spread ln(2)/2 doubles and halves."""
-    found = interval(10.0, math.log(2) / 2, [2.0] * 9, 0.9)
-    assert found is not None
-    assert [found.low, found.high] == pytest.approx([5.0, 20.0]) and found.residuals == 9
-    assert interval(10.0, 1.0, [2.0] * 8, 0.9) is None
+def test_scores_of_one_group_count_by_their_design_effect() -> None:
+    """Ten pairs of equal scores are worth ten: the rank is ceil(20 * 0.9 * 11 / 10) = 20, not ceil(21 * 0.9) = 19. Eight
+    pairs are worth eight, too few (0.9 * 9 / 8 > 1), where 16 that stand alone give the ceil(17 * 0.9) = 16th."""
+    pairs = [float(each // 2) for each in range(20)]
+    names = [f"deployment {each // 2}" for each in range(20)]
+    assert likeness(pairs, names) == pytest.approx(1.0)
+    assert design_effect(pairs, names) == pytest.approx(2.0)
+    assert conformal_quantile(pairs, 0.9, names) == 9.0
+    assert conformal_quantile([float(each) for each in range(20)], 0.9) == 18.0
+    assert conformal_quantile(pairs[:16], 0.9, names[:16]) is None
+    assert conformal_quantile([float(each) for each in range(16)], 0.9) == 15.0
+
+
+def test_likeness_is_the_intraclass_correlation() -> None:
+    """Four scores in two groups, normal ranks -1.1503, -0.3186, 0.3186, 1.1503 (table of the normal distribution at 1/8,
+    3/8, 5/8, 7/8). Groups (1, 2) and (3, 4): between 2 * (0.7345^2 + 0.7345^2) = 2.1579, within 4 * 0.4158^2 = 0.6917
+    over 2; (2.1579 - 0.3459) / (2.1579 + 0.3459) = 0.7237. Groups (1, 4) and (2, 3) are less alike than chance: 0."""
+    assert likeness([1.0, 2.0, 3.0, 4.0], ["a", "a", "b", "b"]) == pytest.approx(0.7237, abs=2e-4)
+    assert likeness([1.0, 4.0, 2.0, 3.0], ["a", "a", "b", "b"]) == 0.0
+    assert likeness([1.0, 2.0], ["a", "a"]) == likeness([1.0, 2.0], ["a", "b"]) == 0.0
 
 
 def test_binomial_band() -> None:

@@ -16,10 +16,11 @@ from servemark.catalog.selector import parse_selector
 from servemark.catalog.suite import load_suite
 from servemark.predict.acceptance import acceptance_of
 from servemark.predict.agentic import TimesAtHits, parse_changes, times_at_hits
-from servemark.predict.arm import forecast_arm
+from servemark.predict.arm import forecast_arm, forecaster_of
 from servemark.predict.assumed_times import AssumedTimes
 from servemark.predict.fit_points import fit_points, lengths_of, told
 from servemark.predict.score_pool import ScorePool, pool_path, read_pool
+from servemark.predict.speed_types import TPOT
 from servemark.predict.types import Predicted
 from servemark.results.point import Figure, Point, Scenario
 from servemark.runs.request import suite_workload
@@ -98,6 +99,28 @@ def test_residuals_are_kept_and_damage_is_no_fault(tmp_path: Path) -> None:
     assert ScorePool(100, {}).fresh(110) and not ScorePool(100, {}).fresh(111)
 
 
+def test_residuals_that_nobody_made_yet_are_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run does not wait for those of a large store (here: of more than 3 points) and says so, instead of that there are
+    too few, which is the reason once they are made of the four points that this store has."""
+    home = Home(MADE["FILL"](tmp_path / "home", [MADE["point"](8, load) for load in MADE["MEASURED"]][:4]))
+    suite = MADE["made_suite"](tmp_path / "suite")
+    monkeypatch.setattr("servemark.predict.forecast.QUICK", 3)
+    whole = forecast_arm(parse_selector(f"{suite}:good"), home, (32,), scenario_of=planned_scenario)
+    planned = whole.topologies[0].forecasts[0].planned
+    found = {}
+    for made in (True, False):
+        if not made:
+            pool_path(home).unlink()
+        forecaster, _ = forecaster_of(home, (planned.identity.model,), wait=False)
+        predictions = forecaster.forecast(planned).predictions
+        assert predictions is not None
+        found[made] = predictions.figures[TPOT]
+    assert (found[True].reason, found[True].low) == ("predict.fit.few_residuals", None)
+    assert (found[False].reason, found[False].low) == ("predict.use.unmade_residuals", None)
+
+
 def test_residuals_of_random_weights_are_kept_apart(tmp_path: Path) -> None:
     """A store of both: real figures and intervals are those of a store of real points alone, in a file of their own."""
     real = [MADE["point"](gpus, load) for gpus in MADE["LAWS"] for load in MADE["MEASURED"]]
@@ -125,13 +148,14 @@ def test_damaged_numbers_are_left_out(tmp_path: Path) -> None:
     home, suite = Home(MADE["made_home"](tmp_path / "home")), MADE["made_suite"](tmp_path / "suite")
     forecast_arm(parse_selector(f"{suite}:good"), home, (32,), scenario_of=planned_scenario)
     body = json.loads(pool_path(home).read_text(encoding="utf-8"))
-    body["scores"] = {"tpot/interpolated": [[0.1, 1.0]], "x/y": [[1, 1]]}
+    body["groups"] = ["one"]
+    body["scores"] = {"tpot/interpolated": [[0.1, 1.0, 0]], "x/y": [[1, 1, 0]]}
     pool_path(home).write_text(json.dumps(body), encoding="utf-8")
     pool = read_pool(pool_path(home))
     assert pool is not None
-    assert pool.scores == {("tpot", "interpolated"): ((0.1, 1.0),)}
-    for bad in ([1e999, 1.0], [0.1, 0.0], [0.1, 1e999], [60.0, 1.0]):
-        body["scores"] = {"tpot/interpolated": [[0.1, 1.0], bad]}
+    assert pool.scores == {("tpot", "interpolated"): ((0.1, 1.0, "one"),)}
+    for bad in ([1e999, 1.0, 0], [0.1, 0.0, 0], [0.1, 1e999, 0], [60.0, 1.0, 0], [0.1, 1.0, 1], [0.1, 1.0]):
+        body["scores"] = {"tpot/interpolated": [[0.1, 1.0, 0], bad]}
         pool_path(home).write_text(json.dumps(body), encoding="utf-8")
         assert read_pool(pool_path(home)) is None
 

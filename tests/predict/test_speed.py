@@ -16,7 +16,7 @@ from servemark.base.errors import ServemarkError
 from servemark.base.messages import text
 from servemark.predict.calibration import read_calibration, write_calibration
 from servemark.predict.fit import PhysicalFit
-from servemark.predict.speed import SpeedModel
+from servemark.predict.speed import MODEL_VERSION, SpeedModel
 from servemark.predict.speed_bend import Knot, bend_through, between, knee
 from servemark.predict.speed_points import choose
 from servemark.predict.speed_types import METRICS, OUTPUT_PER_GPU, TOTAL_PER_GPU, TPOT, TTFT, facts_of_point
@@ -290,7 +290,7 @@ def test_a_damaged_calibration_is_written_again(tmp_path: Path) -> None:
     ("change", "key"),
     [
         (lambda text: text.replace('"run":"made/r1"', '"run":"made/r9"', 1), "changed"),
-        (lambda text: text.replace('"model_version":1', '"model_version":99'), "version"),
+        (lambda text: text.replace(f'"model_version":{MODEL_VERSION}', '"model_version":99'), "version"),
         (lambda text: text[: len(text) // 2], "unreadable"),
         (lambda _: "[]", "unreadable"),
         (lambda _: '{"hash": "x", "body": {"schema": 1}}', "unreadable"),

@@ -24,7 +24,7 @@ from servemark.predict.speed_scores import Held, ScoreClass
 from servemark.predict.speed_types import ConfigFacts
 from servemark.results.serialize import read_bounded
 
-SCHEMA = 1
+SCHEMA = 2
 DIGITS = 9
 """Significant digits that are kept: far beyond what a fit can tell, and the same on every machine."""
 BENDING: tuple[Quantity, ...] = ("tpot", "service", "e2el")
@@ -61,7 +61,7 @@ def calibration(model: SpeedModel) -> dict[str, Any]:
             quantity: _rounded(map(float, model.bend(quantity).kriging.noise)) for quantity in BENDING
         },
         "scores": {
-            f"{quantity}/{name}": [_rounded(each) for each in held]
+            f"{quantity}/{name}": [[_round(off), _round(spread), group] for off, spread, group in held]
             for (quantity, name), held in sorted(model.scores.items())
         },
     }
@@ -127,7 +127,9 @@ def _model(body: Mapping[str, Any]) -> SpeedModel:
             states[quantity] = LevelState(tuple(level["coefficients"]), tuple(level["noise"]))
     for key, held in body["scores"].items():
         quantity, _, name = key.partition("/")
-        scores[quantity, name] = tuple((float(residual), float(spread)) for residual, spread in held)
+        scores[quantity, name] = tuple(
+            Held(float(off), float(spread), str(group)) for off, spread, group in held
+        )
     bends = {quantity: body["bend_noise"][quantity] for quantity in BENDING}
     return SpeedModel(Chosen(points, dict(body["left_out"])), states, scores, bends)
 

@@ -4,40 +4,75 @@ A score is |ln(measured / predicted)| over the spread that the model stated befo
 a new one exchangeable with them, the interval out to the ceil((n + 1) * level)-th smallest score holds it with at least
 `level` (Lei and others 2018, "Distribution-free predictive inference for regression", theorem 2.2). No shape of the errors
 is assumed.
+
+Figures of one deployment are off together, so a hundred of them tell less than one figure each of a hundred deployments. How
+alike they are is measured (`likeness`); n above is then the number of scores over their design effect (Kish 1965, "Survey
+Sampling", section 8.2).
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import groupby
+from statistics import NormalDist
 
 FEWEST_JUDGED = 30
 """With fewer held-out figures a coverage says nothing."""
 
 
-def conformal_quantile(scores: Sequence[float], level: float) -> float | None:
-    """The ceil((n + 1) * level)-th smallest of n scores; None where n is too small for that level to exist."""
-    rank = math.ceil((len(scores) + 1) * level - 1e-9)
-    return sorted(scores)[rank - 1] if 0 < rank <= len(scores) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Bounds of a positive figure, and how many held-out figures they rest on."""
-
-    low: float
-    high: float
-    residuals: int
-
-
-def interval(value: float, spread: float, scores: Sequence[float], level: float) -> Interval | None:
-    """The interval of a figure around `value`, its bounds equally far in ratio; None with too few scores."""
-    reach = conformal_quantile(scores, level)
-    if reach is None:
+def conformal_quantile(
+    scores: Sequence[float], level: float, groups: Sequence[str] | None = None
+) -> float | None:
+    """The ceil((n + 1) * level)-th smallest of n scores; with `groups` (each score's, same order) the rank that as many
+    scores ask for as they are worth standing alone. None where that is more than there are."""
+    if not scores:
         return None
-    factor = math.exp(min(reach * spread, 50.0))
-    return Interval(value / factor, value * factor, len(scores))
+    count = len(scores)
+    worth = count if groups is None else count / design_effect(scores, groups)
+    rank = math.ceil(count * level * (1.0 + 1.0 / worth) - 1e-9)
+    return sorted(scores)[rank - 1] if rank <= count else None
+
+
+def design_effect(scores: Sequence[float], groups: Sequence[str]) -> float:
+    """How many scores tell as much as one that stands alone: 1 + (size - 1) * `likeness`, with the size of the group that
+    a score is in on average."""
+    size = math.fsum(each * each for each in Counter(groups).values()) / len(groups)
+    return 1.0 + (size - 1.0) * likeness(scores, groups)
+
+
+def likeness(scores: Sequence[float], groups: Sequence[str]) -> float:
+    """How alike scores of one group are, 0 (no more than any two) to 1 (equal): the intraclass correlation of their normal
+    ranks by a one-way analysis of variance (Donner 1986, "A review of inference procedures for the intraclass correlation
+    coefficient"). 0 where all scores are of one group or each of its own: nothing tells then."""
+    n, sizes = len(scores), Counter(groups)
+    if len(sizes) < 2 or len(sizes) == n:
+        return 0.0
+    values = normal_ranks(scores)
+    mean, sums = math.fsum(values) / n, dict.fromkeys(sizes, 0.0)
+    for value, group in zip(values, groups, strict=True):
+        sums[group] += value - mean
+    between = math.fsum(total * total / sizes[group] for group, total in sums.items())
+    within = max(0.0, math.fsum((value - mean) ** 2 for value in values) - between)
+    size = (n - math.fsum(each * each for each in sizes.values()) / n) / (len(sizes) - 1)
+    mean_between, mean_within = between / (len(sizes) - 1), within / (n - len(sizes))
+    whole = mean_between + (size - 1.0) * mean_within
+    return min(1.0, max(0.0, (mean_between - mean_within) / whole)) if whole > 0 else 0.0
+
+
+def normal_ranks(scores: Sequence[float]) -> list[float]:
+    """What the standard normal distribution has at each score's rank, (rank + 1/2) / n; equal scores share their mean
+    rank."""
+    found, normal, rank = [0.0] * len(scores), NormalDist(), 0
+    order = sorted(range(len(scores)), key=scores.__getitem__)
+    for _, some in groupby(order, key=scores.__getitem__):
+        alike = list(some)
+        value = normal.inv_cdf((rank + len(alike) / 2) / len(scores))
+        for place in alike:
+            found[place] = value
+        rank += len(alike)
+    return found
 
 
 def binomial_band(level: float, count: int, confidence: float = 0.95) -> tuple[float, float] | None:

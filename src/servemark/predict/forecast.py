@@ -127,9 +127,16 @@ def _fitted(points: Sequence[Measured], on_fit: OnFit | None) -> SpeedModel:
 class Forecaster:
     """See the module. Fitting is put off until the first point asks for it."""
 
-    def __init__(self, points: Sequence[Measured], pools: Mapping[str, ScorePool] | None = None) -> None:
-        """`pools` are residuals of a whole store by weights; without them those of the points themselves are made."""
+    def __init__(
+        self,
+        points: Sequence[Measured],
+        pools: Mapping[str, ScorePool] | None = None,
+        unmade: Iterable[str] = (),
+    ) -> None:
+        """`pools` are residuals of a whole store by weights; without them those of the points themselves are made. `unmade`
+        are weights whose residuals of the whole store nobody has made yet."""
         self._points = points
+        self._unmade = frozenset(unmade)
         self._pools = dict(pools or {})
         self._configs = known_configurations(points)
         self._models: dict[tuple[str, str], SpeedModel] = {}
@@ -155,7 +162,8 @@ class Forecaster:
         points = usable_points(store, models)
         if not points:
             return cls(points)
-        count, pools = usable_count(store), {}
+        count, pools = usable_count(store), dict[str, ScorePool]()
+        unmade = []
         every: list[Measured] | None = None
         for weights in sorted({weights_of(point) for point in points}.intersection(POOLED)):
             pool = read_pool(pool_path(home, weights))
@@ -164,9 +172,11 @@ class Forecaster:
                 every = usable_points(store) if every is None else every
                 some = [point for point in every if weights_of(point) == weights]
                 pool = write_pool(home, _fitted(some, on_fit), count, weights)
-            if pool is not None:
+            if pool is None:
+                unmade.append(weights)
+            else:
                 pools[weights] = pool
-        return cls(points, pools)
+        return cls(points, pools, unmade)
 
     @property
     def points(self) -> Sequence[Measured]:
@@ -234,7 +244,10 @@ class Forecaster:
         if lengths is None:
             return Forecast(planned, nearest, None, here, "predict.use.no_lengths")
         made = self.model(planned, nearest).predict(_facts(planned, nearest), planned.concurrency, *lengths)
-        found = replace(made, figures=told(made.figures, planned.gpus))
+        figures = told(made.figures, planned.gpus)
+        if stated_weights(planned.identity) in self._unmade:
+            figures = {name: _unmade(figure) for name, figure in figures.items()}
+        found = replace(made, figures=figures)
         return Forecast(planned, nearest, found, here, None if found.figures else "predict.use.nothing")
 
     def step_times(self, forecast: Forecast) -> StepTimes | str:
@@ -258,6 +271,12 @@ class Forecaster:
             for metric in metrics
             if metric in found.figures or WHOLE.get(metric) in found.figures
         ]
+
+
+def _unmade(figure: Predicted) -> Predicted:
+    """A figure without an interval, where not the store lacks residuals but nobody has made them."""
+    unmade = figure.reason == "predict.fit.few_residuals"
+    return replace(figure, reason="predict.use.unmade_residuals") if unmade else figure
 
 
 def _facts(planned: PlannedPoint, nearest: Match | None) -> ConfigFacts:

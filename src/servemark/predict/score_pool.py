@@ -28,7 +28,7 @@ from servemark.predict.speed_scores import Held, ScoreClass
 from servemark.results.serialize import read_bounded
 from servemark.store.database import Store
 
-SCHEMA = 2
+SCHEMA = 3
 POOLED = (MODEL_WEIGHTS, DUMMY)
 """Weights whose residuals are kept; others, which only a foreign file can name, have those of their own points."""
 GROWTH = 0.1
@@ -70,15 +70,15 @@ def read_pool(path: Path) -> ScorePool | None:
         body = json.loads(read_bounded(path))
         if body["schema"] != SCHEMA or body["model"] != MODEL_VERSION:
             return None
-        classes = get_args(ScoreClass)
+        classes, names = get_args(ScoreClass), [str(name) for name in body["groups"]]
         scores: dict[tuple[Quantity, ScoreClass], tuple[Held, ...]] = {}
         for name, held in body["scores"].items():
             quantity, _, klass = name.partition("/")
             if quantity in QUANTITIES and klass in classes:
-                pairs = tuple((float(one), float(two)) for one, two in held)
-                if not all(map(_sound, pairs)):
+                some = tuple(Held(float(off), float(spread), names[at]) for off, spread, at in held)
+                if not all(map(_sound, some)):
                     return None
-                scores[quantity, klass] = pairs
+                scores[quantity, klass] = some
         fit = str(body["fit"])
         return ScorePool(int(body["points"]), scores, fit) if _FIT.match(fit) else None
     except (
@@ -95,8 +95,7 @@ def read_pool(path: Path) -> ScorePool | None:
 
 
 def _sound(held: Held) -> bool:
-    off, spread = held
-    return abs(off) <= MOST_RESIDUAL and 0 < spread < math.inf
+    return abs(held.off) <= MOST_RESIDUAL and 0 < held.spread < math.inf
 
 
 def has_fit(home: Home, pool: ScorePool) -> bool:
@@ -114,12 +113,19 @@ def write_pool(home: Home, model: SpeedModel, points: int, weights: str = MODEL_
         fit = ""
     scores = {key: tuple(filter(_sound, held)) for key, held in model.scores.items()}
     made = ScorePool(points, scores, fit)
+    numbers = {
+        name: at for at, name in enumerate(sorted({each.group for held in scores.values() for each in held}))
+    }
     body = {
         "schema": SCHEMA,
         "model": MODEL_VERSION,
         "points": points,
         "fit": fit,
-        "scores": {f"{quantity}/{klass}": list(held) for (quantity, klass), held in made.scores.items()},
+        "groups": list(numbers),
+        "scores": {
+            f"{quantity}/{klass}": [(off, spread, numbers[group]) for off, spread, group in held]
+            for (quantity, klass), held in scores.items()
+        },
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,7 @@ from servemark.predict.speed_physical import physical_fit
 from servemark.predict.speed_points import QUANTITIES, Chosen, FitPoint, Quantity, choose, curves_of
 from servemark.predict.speed_scores import (
     SCORE_CLASSES,
+    WHOLE_DEPLOYMENTS,
     Held,
     ScoreClass,
     both,
@@ -50,7 +51,7 @@ from servemark.predict.speed_types import (
 )
 from servemark.predict.types import Predicted, PredictionClass
 
-MODEL_VERSION = 1
+MODEL_VERSION = 2
 """Raised when the same points would give other figures."""
 LEAST_REACH = 0.005
 """No interval is narrower than what repeats of one load differ by."""
@@ -117,6 +118,7 @@ class SpeedModel:
         self._bends: dict[Quantity, BendModel] = {}
         self._levels: dict[Quantity, LevelModel | None] = {}
         self._scores = dict(scores or {})
+        self._reaches: dict[tuple[Quantity, ScoreClass], float | None] = {}
 
     @classmethod
     def fit(cls, points: Iterable[Measured]) -> SpeedModel:
@@ -288,6 +290,15 @@ class SpeedModel:
             self._score(quantity, name)
         return self._scores.get((quantity, name), ())
 
+    def _reach(self, quantity: Quantity, name: ScoreClass) -> float | None:
+        """How many stated spreads an interval of a class reaches; None with too few residuals."""
+        if (quantity, name) not in self._reaches:
+            held = self.held(quantity, name)
+            scores = [abs(each.off) / each.spread for each in held]
+            groups = [each.group for each in held] if name in WHOLE_DEPLOYMENTS else None
+            self._reaches[quantity, name] = conformal_quantile(scores, LEVEL, groups)
+        return self._reaches[quantity, name]
+
     def _score(self, quantity: Quantity, name: ScoreClass) -> None:
         curves, bends = list(self.curves.values()), self._bends_of(quantity)
         some: Sequence[Held] = ()
@@ -357,7 +368,7 @@ class SpeedModel:
             reason = made if silent and isinstance(made, str) else "predict.fit.no_gpus"
             return Predicted(metric, klass, None, None, None, LEVEL, 0, reason)
         held = self.held(made.quantity, made.scored)
-        reach = conformal_quantile([abs(residual) / spread for residual, spread in held], LEVEL)
+        reach = self._reach(made.quantity, made.scored)
         value = scale / made.value if inverse else scale * made.value
         low = high = None
         if reach is not None:

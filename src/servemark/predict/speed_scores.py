@@ -13,7 +13,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -38,10 +38,20 @@ ScoreClass = Literal[
     "none_hardware",
 ]
 SCORE_CLASSES: tuple[ScoreClass, ...] = get_args(ScoreClass)
+WHOLE_DEPLOYMENTS: frozenset[ScoreClass] = frozenset({"one_anchor", "none_deployment", "none_hardware"})
+"""Classes asked about deployments of which (nearly) nothing is known: what stands for a new one is another deployment, not
+another point. In the other classes the asked deployment has residuals of its own."""
 FLOOR = 0.01
 """Relative spread that is left where the bend does not matter."""
-Held = tuple[float, float]
-"""(ln(measured / predicted), stated spread)."""
+
+
+class Held(NamedTuple):
+    """How far off one held-out figure was: ln(measured / predicted), the spread that the model had stated, and the
+    deployment (of `none_hardware`: hardware and engine) whose figures are off together."""
+
+    off: float
+    spread: float
+    group: str
 
 
 def spread_between(reach: float, bend_spread: float) -> float:
@@ -65,7 +75,7 @@ def interpolated(
                 bend, doubt = bends.guess_without(facts, shape, at)
                 value = between(low, at, high, bend, quantity)
                 spread = spread_between(slope(low, at, high, bend, quantity), doubt)
-            held.append((math.log(middle.value / value), spread))
+            held.append(Held(math.log(middle.value / value), spread, facts.key))
     return held
 
 
@@ -77,7 +87,7 @@ def other_build(
     for curve in curves:
         builds[curve[0].facts.key, shape_of(curve[0].isl, curve[0].osl)].append(curve)
     held = []
-    for (_, shape), some in builds.items():
+    for (key, shape), some in builds.items():
         for newer, older in pairwise(some):
             knots = knots_of(older, quantity)
             for knot in knots_of(newer, quantity):
@@ -87,7 +97,7 @@ def other_build(
                     value = held_by(
                         below[-1], above[0], knot.concurrency, quantity, bends, newer[0].facts, shape
                     )
-                    held.append((math.log(knot.value / value), 1.0))
+                    held.append(Held(math.log(knot.value / value), 1.0, key))
     return held
 
 
@@ -134,7 +144,8 @@ def extrapolated(
             shape = shape_of(point.isl, point.osl)
             bend, _ = bends.guess_without(point.facts, shape, middle_load(knots[-2], top.concurrency))
             value = both(value, beyond(knots[-3], knots[-2], top.concurrency, bend, quantity))
-        held.append((math.log(top.value / value), spread_beyond(knots[-2], top.concurrency)))
+        spread = spread_beyond(knots[-2], top.concurrency)
+        held.append(Held(math.log(top.value / value), spread, point.facts.key))
     return held
 
 
@@ -157,6 +168,7 @@ def spread_beyond(edge: Knot, at: float) -> float:
 def level_residuals(model: LevelModel, name: ScoreClass) -> list[Held]:
     """Of a class that rests on the level model alone."""
     points = model.points
+    groups = [point.facts.key for point in points]
     if name == "other_shape":
         blocks = _shapes(points)
     elif name == "other_shape_anchored":
@@ -164,19 +176,21 @@ def level_residuals(model: LevelModel, name: ScoreClass) -> list[Held]:
     elif name == "one_anchor":
         blocks = _anchors(points)
     elif name == "none_deployment":
-        blocks = _groups([p.facts.key for p in points])
+        blocks = _groups(groups)
     else:
-        blocks = _groups([f"{p.facts.hardware}/{p.facts.engine}" for p in points])
-    return _left_out(model, blocks)
+        groups = [f"{p.facts.hardware}/{p.facts.engine}" for p in points]
+        blocks = _groups(groups)
+    return _left_out(model, blocks, groups)
 
 
-def _left_out(model: LevelModel, blocks: Iterator[tuple[Whole, Whole]]) -> list[Held]:
+def _left_out(model: LevelModel, blocks: Iterator[tuple[Whole, Whole]], groups: Sequence[str]) -> list[Held]:
     """Residuals of `scored` places within blocks that are held out as a whole."""
     held = []
     for block, scored in blocks:
         residuals, spreads = model.kriging.left_out(block)
         wanted = np.isin(block, scored)
-        held += [(float(r), float(s)) for r, s in zip(residuals[wanted], spreads[wanted], strict=True)]
+        some = zip(residuals[wanted], spreads[wanted], block[wanted], strict=True)
+        held += [Held(float(off), float(spread), groups[place]) for off, spread, place in some]
     return held
 
 
