@@ -118,6 +118,19 @@ def test_classes_by_distance() -> None:
             )
 
 
+def test_another_load_than_the_anchors_is_judged_by_such() -> None:
+    """Of twelve whole deployments with all but one of their ten points held out, the four at other loads of the anchor's
+    lengths stand for a question along the load (48), the five at the other length for all others (60)."""
+    model = SpeedModel.fit([*many(), made(12, 16)])
+    facts = facts_of_point(made(12, 16))
+    found = {
+        (load, isl): model.predict(facts, load, isl, 1024)[TPOT].residuals
+        for load in (16, 64)
+        for isl in (1024, 8192)
+    }
+    assert found == {(64, 1024): 48, (16, 1024): 60, (64, 8192): 60, (16, 8192): 60}
+
+
 def test_class_none_has_a_band_and_a_rank_and_no_figure() -> None:
     """No value under any metric; the order is by what hardware and engine say."""
     model = SpeedModel.fit(many())

@@ -358,7 +358,8 @@ class SpeedModel:
             return "none_deployment" if kind in self._kinds else "none_hardware"
         if stands.klass == "other_shape":
             return "other_shape_anchored" if stands.curve else "other_shape"
-        return "one_anchor"
+        along = stands.curve and all(point.concurrency != asked.concurrency for point in stands.curve)
+        return "one_anchor_load" if along else "one_anchor"
 
     def _figure(
         self, metric: str, klass: PredictionClass, made: Estimate | str, scale: float | None, inverse: bool

@@ -3,7 +3,8 @@
 Held out together is whatever would give the answer away: for an interpolated figure the bends of every curve of the same
 deployment and shape; beyond the measured concurrencies everything at or above the held-out one; for another build that
 build's curve; for another shape all of that shape, or all but its lowest load; for one anchor all points of the
-deployment but one; for none all of the deployment, or all of its hardware and engine.
+deployment but one (other loads at its lengths are scored apart); for none all of the deployment, or all of its hardware
+and engine.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ ScoreClass = Literal[
     "other_shape",
     "other_shape_anchored",
     "one_anchor",
+    "one_anchor_load",
     "none_deployment",
     "none_hardware",
 ]
 SCORE_CLASSES: tuple[ScoreClass, ...] = get_args(ScoreClass)
-WHOLE_DEPLOYMENTS: frozenset[ScoreClass] = frozenset({"one_anchor", "none_deployment", "none_hardware"})
+WHOLE_DEPLOYMENTS: frozenset[ScoreClass] = frozenset(
+    {"one_anchor", "one_anchor_load", "none_deployment", "none_hardware"}
+)
 """Classes asked about deployments of which (nearly) nothing is known: what stands for a new one is another deployment, not
 another point. In the other classes the asked deployment has residuals of its own."""
 FLOOR = 0.01
@@ -173,8 +177,8 @@ def level_residuals(model: LevelModel, name: ScoreClass) -> list[Held]:
         blocks = _shapes(points)
     elif name == "other_shape_anchored":
         blocks = _anchored_shapes(points)
-    elif name == "one_anchor":
-        blocks = _anchors(points)
+    elif name in ("one_anchor", "one_anchor_load"):
+        blocks = _anchors(points, along=name == "one_anchor_load")
     elif name == "none_deployment":
         blocks = _groups(groups)
     else:
@@ -238,11 +242,20 @@ def _anchored_shapes(points: Sequence[FitPoint]) -> Iterator[tuple[Whole, Whole]
                 yield block, block
 
 
-def _anchors(points: Sequence[FitPoint]) -> Iterator[tuple[Whole, Whole]]:
-    """All but one of a deployment; which one is left is drawn from its key, so that a fit repeats."""
+def _anchors(points: Sequence[FitPoint], *, along: bool) -> Iterator[tuple[Whole, Whole]]:
+    """All but one of a deployment; which one is left is drawn from its key, so that a fit repeats. Scored are points at the
+    anchor's lengths and another load (`along`), or all the others: a level carries from one length to the next better than
+    from one load to the next."""
     for key, places in _by_deployment(points).items():
         if len(places) < 2:
             continue
         anchor = places[zlib.crc32(key.encode()) % len(places)]
-        block = np.asarray([place for place in places if place != anchor], dtype=np.intp)
-        yield block, block
+        block = [place for place in places if place != anchor]
+        scored = [place for place in block if is_along(points[anchor], points[place]) == along]
+        if scored:
+            yield np.asarray(block, dtype=np.intp), np.asarray(scored, dtype=np.intp)
+
+
+def is_along(anchor: FitPoint, other: FitPoint) -> bool:
+    """Whether only the load differs from the anchor's, of lengths and load."""
+    return _shape(anchor) == _shape(other) and anchor.concurrency != other.concurrency
