@@ -119,7 +119,6 @@ class RunPool:
         self.evicted = 0
         self.overcommitted = 0
         self._most = most // _RUN_NUMBERS
-        self._limit = most
         self._runs = 0
         self._waiting = 0
         """Blocks in the line."""
@@ -191,7 +190,7 @@ class RunPool:
                 new += fresh
                 at = end
         if self._runs > self._most:
-            raise input_error("predict.cache.too_many_blocks", limit=f"{self._limit:,}")
+            raise input_error("predict.cache.too_many_blocks", limit=f"{self._most:,}")
         self._take(new + anonymous)
         return found, new
 

@@ -533,11 +533,11 @@ class Engines:
                 step_s = _carrying(self._step_s(count, context, 0), step_s, worker.prefill_rate, most)
         else:
             step_s = self._step_s(count, context, 0)
-        if not 0 <= step_s < _INF:
-            raise bad_time("step_s", step_s)
-        if step_s > 0:
+        if 0 < step_s < _INF:
             worker.rate = self._accepted / step_s
             due_s = now_s + left * step_s / self._accepted if left > 0 else now_s
+        elif step_s != 0:
+            raise bad_time("step_s", step_s)
         else:
             worker.rate = _INF
             due_s = now_s
