@@ -151,6 +151,7 @@ class Asked:
 def simulate(path: str, home: str | None, as_json: bool, **options: object) -> int:
     """Text comes from the catalogue."""
     del home  # nothing is written
+    from servemark.cli.simulate_progress import SimulateProgress  # noqa: PLC0415
     from servemark.cli.trace_simulate_view import simulation_lines  # noqa: PLC0415 - --help imports no room
     from servemark.predict.session_clock import Pacing  # noqa: PLC0415
     from servemark.predict.simulate import simulate as play  # noqa: PLC0415
@@ -164,7 +165,11 @@ def simulate(path: str, home: str | None, as_json: bool, **options: object) -> i
     config, ranks = cache_of(asked, sized)
     source = _source(path, asked)
     pacing = Pacing(asked.concurrency, 1 / asked.prefill_rate, asked.tpot / 1000)
-    report = play(source, config, pacing, find=asked.find, fall=asked.fall / 100)
+    progress = SimulateProgress()
+    try:
+        report = play(source, config, pacing, find=asked.find, fall=asked.fall / 100, on_progress=progress)
+    finally:
+        progress.close()
     if as_json:
         click.echo(json.dumps(_plain(report, config, source, ranks), ensure_ascii=False, allow_nan=False))
         return 0

@@ -2,7 +2,8 @@
 
 Prompts are runs of tokens (a trace's blocks, a message's segments, what a template puts around them). They are walked
 through a tree of runs and cut every `block_tokens` tokens; each cut has a number. A turn that goes on from the one before
-it costs what it adds. No text is made, and one session of a lazy workload is in memory at a time.
+it costs what it adds. No text is made, and one session of a lazy workload is in memory at a time. Prompts of hashed blocks
+that a session shares with nobody are worked out in `cache_chains`, all at once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from servemark.base.errors import input_error
+from servemark.predict.cache_chains import SessionBlocks, session_blocks
 from servemark.predict.types import CacheRequest
 from servemark.traces.block_prompts import BlockPrompt, PackedStream
 from servemark.traces.template import TemplateTokens
@@ -36,8 +38,8 @@ _NO_TEMPLATE = TemplateTokens()
 
 
 class BlockMaker:
-    """Makes the requests of sessions, in any order and interleaved. Numbers are dense from 0; `numbers` were given, for
-    `distinct_tokens` that no earlier prompt began with.
+    """Makes the requests of sessions, in any order and interleaved. Numbers of whole blocks count from 0, those of partial
+    last ones are negative; `numbers` were given, for `distinct_tokens` that no earlier prompt began with.
 
     `template`: tokens that the engine's chat template adds (none: the trace's own tokens alone). `cache_bust`: scope of
     the marker that makes prompts differ; it is of the session tree or of every request.
@@ -56,6 +58,24 @@ class BlockMaker:
         self._trees: dict[object, _Tree] = {}
         self._local: dict[str, set[object]] = {}
         self._names: dict[str, int] = {}
+        self._partials = 0
+        self._bases: dict[object, tuple[int, int]] = {}
+
+    def plan(self, session: Session) -> SessionBlocks | None:
+        """All prompts of a session that shares nothing with others, for `base` and SessionBlocks.request; None for one
+        that does."""
+        return None if self._template is not None else session_blocks(session, self.block_tokens, self._bust)
+
+    def base(self, plan: SessionBlocks, session: str, tree: str) -> tuple[int, int]:
+        """Where the numbers of a tree that plays the session begin: without a marker all that play it have the same."""
+        scope = session, None if self._bust == "none" else tree
+        found = self._bases.get(scope)
+        if found is None:
+            found = self._bases[scope] = self.numbers, self._partials
+            self.numbers += plan.numbers
+            self._partials += plan.partials
+            self._local.setdefault(session, set()).add(scope)
+        return found
 
     def streams(self, session: Session, tree: str | None = None) -> dict[str, Iterator[CacheRequest]]:
         """The streams of a session tree by name ("" is the main one), each giving its turns in order as they are asked
@@ -64,12 +84,25 @@ class BlockMaker:
         A request raises ServemarkError (exit code 2) where the tokens of its prompt are not known.
         """
         key = session.id if tree is None else tree
+        plan = self.plan(session)
+        if plan is not None:
+            before = self.numbers, self._partials
+            base = self.base(plan, session.id, key)
+            return {name: self._planned(plan, key, name, base, new=base == before) for name in plan.streams}
         return {name: self._requests(session.id, key, name, turns) for name, turns in session.streams()}
 
     def forget(self, session: Session) -> None:
         """Let go of what no other session can share; played again, it would share nothing with its first time."""
         for scope in self._local.pop(session.id, ()):
             self._trees.pop(scope, None)
+            self._bases.pop(scope, None)
+
+    def _planned(
+        self, plan: SessionBlocks, tree: str, name: str, base: tuple[int, int], *, new: bool
+    ) -> Iterator[CacheRequest]:
+        for number, turn in enumerate(plan.streams[name]):
+            self.distinct_tokens += turn.distinct_tokens if new else 0
+            yield plan.request(tree, name, number, base)
 
     def _requests(self, session: str, tree: str, name: str, turns: Sequence[Turn]) -> Iterator[CacheRequest]:
         path = _Path(self)
@@ -113,6 +146,11 @@ class BlockMaker:
         if found is None:
             found = self._trees[scope] = _Tree()
         return found
+
+    def partial(self) -> int:
+        """A number for a partial last block: no whole block has it, so that whole ones stay neighbours."""
+        self._partials += 1
+        return -self._partials
 
     def named(self, name: str) -> int:
         """The number of a run's name; negative, so that it is no block's id."""
@@ -247,8 +285,7 @@ class _Path:
             key = (self._nodes[-1] if self._nodes else 0, -1 << 62)
             known = tree.cuts.get(key)
             if known is None:
-                known = tree.cuts[key] = [(self._maker.numbers, 1)]
-                self._maker.numbers += 1
+                known = tree.cuts[key] = [(self._maker.partial(), 1)]
             found.append(known[0][0])
         return found
 

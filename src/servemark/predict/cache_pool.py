@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from servemark.base.errors import input_error
+from servemark.predict.cache_runs import BlockRuns
 
 Ids = npt.NDArray[np.int64]
 MAX_NUMBERS = 400_000_000
@@ -30,6 +31,11 @@ _PINNED = 0
 
 def as_ids(blocks: Sequence[int]) -> Ids:
     """The numbers as an array, without a copy where they are an `array`."""
+    if isinstance(blocks, BlockRuns):
+        parts = [np.arange(first, stop) for first, stop in blocks.runs]
+        if blocks.partial is not None:
+            parts.append(np.array([blocks.partial], np.int64))
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
     try:
         return np.frombuffer(blocks, dtype=np.int64)  # type: ignore[call-overload, no-any-return]  # array("q")
     except (TypeError, BufferError, ValueError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from servemark.base.errors import input_error
 from servemark.predict.cache_config import CacheConfig, StateRule
 from servemark.predict.cache_pool import Ids, LruPool, as_ids, most_numbers
 from servemark.predict.cache_radix import RadixPool
+from servemark.predict.cache_runs import BlockRuns, RunPool, Runs, part_of, runs_of
 from servemark.predict.cache_slots import SlotCache
 from servemark.predict.cache_store import SharedStore
 from servemark.predict.types import CacheHit, CacheRequest
@@ -58,12 +60,82 @@ class _Held:
 
     worker: int
     handle: object
-    entries: Ids
+    entries: Any
     nameless: int
 
 
+class _RunWorker:
+    """GPU pool and DRAM of one worker in runs of blocks: vLLM's rules for a model without states, as `_BlockWorker`."""
+
+    radix: None = None
+
+    def __init__(
+        self, config: CacheConfig, store: SharedStore | None, counts: CacheCounts, most: int
+    ) -> None:
+        self._size = config.block_tokens
+        self._token_bytes = config.token_bytes
+        self._store = store
+        self._counts = counts
+        gpu, dram = config.blocks(config.gpu_tokens), config.blocks(config.dram_tokens)
+        self.lru = RunPool(gpu, most=most) if gpu != 0 else None
+        self.dram = RunPool(dram, most=most) if config.dram_tokens != 0 else None
+
+    def room(self, request: CacheRequest) -> bool:
+        """Whether its blocks fit beside those in use."""
+        if self.lru is None or self.lru.capacity is None:
+            return True
+        size = self._size
+        full = request.input_tokens // size
+        nameless = -(-written_tokens(request) // size) - full
+        return self.lru.room(_whole(request, full), nameless)
+
+    def begin(self, request: CacheRequest, now_s: float) -> tuple[CacheHit, object, Runs, int]:
+        """Find and pin; the hit, no handle, the runs and the nameless blocks for `end`."""
+        size, tokens = self._size, request.input_tokens
+        full, limit = tokens // size, (tokens - 1) // size
+        runs = _whole(request, full)
+        nameless = -(-written_tokens(request) // size) - full
+        self._counts.looked_up_blocks += limit
+        gpu = dram = store = 0
+        if self.lru is not None:
+            found, _ = self.lru.pin(runs, nameless)
+            gpu = found if found < limit else limit
+        at = gpu
+        if at < limit and self.dram is not None:
+            dram = self.dram.prefix(part_of(runs, at, limit))
+            self.dram.touch(part_of(runs, at, at + dram))
+            at += dram
+        if at < limit and self._store is not None:
+            ids = as_ids(BlockRuns(part_of(runs, at, limit)))
+            here = self._store.present(ids)
+            self._store.renew(ids[here], now_s)
+            store = int(here.argmin()) if not here.all() else len(here)
+        loaded = (dram + store) * size
+        self._counts.loaded_tokens += loaded
+        sent = round(loaded * self._token_bytes) if self._token_bytes else 0
+        return CacheHit(gpu * size, dram * size, store * size, sent), None, runs, nameless
+
+    def end(self, request: CacheRequest, held: _Held, now_s: float) -> None:
+        """Give back, and write to the lower tiers."""
+        size = self._size
+        runs: Runs = held.entries
+        kept = written_tokens(request) // size - request.input_tokens // size
+        if self.lru is not None:
+            self.lru.unpin(runs, kept, held.nameless - kept)
+        if self.dram is not None:
+            self._counts.written_dram_tokens += self.dram.touch(runs) * size
+        if self._store is not None:
+            self._counts.written_store_tokens += self._store.put(as_ids(BlockRuns(runs)), now_s) * size
+
+
+def _whole(request: CacheRequest, full: int) -> Runs:
+    """Runs of the first `full` blocks, the prompt's whole ones."""
+    blocks = request.blocks
+    return blocks.runs if isinstance(blocks, BlockRuns) else runs_of(blocks[:full])
+
+
 class _BlockWorker:
-    """GPU pool and DRAM of one worker (vLLM's and SGLang's rules)."""
+    """GPU pool and DRAM of one worker block by block (vLLM's and SGLang's rules)."""
 
     def __init__(
         self, config: CacheConfig, store: SharedStore | None, counts: CacheCounts, most: int
@@ -198,9 +270,10 @@ def pools_of(config: CacheConfig) -> int:
 
 
 class Deployment:
-    """A cache of all workers and tiers; see PrefixCache. `counts` grow as it is used."""
+    """A cache of all workers and tiers; see PrefixCache. `counts` grow as it is used. `by_block`: pools keep every block
+    apart also where runs of them do the same."""
 
-    def __init__(self, config: CacheConfig) -> None:
+    def __init__(self, config: CacheConfig, *, by_block: bool = False) -> None:
         self.config = config
         self._counts = CacheCounts()
         most = most_numbers(pools_of(config))
@@ -211,12 +284,13 @@ class Deployment:
                 evict_ratio=config.evict_ratio, lease_s=config.lease_s, most=most,
             )  # fmt: skip
         self._slots: list[SlotCache] = []
-        self._workers: list[_BlockWorker] = []
+        self._workers: list[_BlockWorker | _RunWorker] = []
+        kind = _BlockWorker if by_block or config.policy != "vllm" or config.states else _RunWorker
         for _ in range(config.workers):
             if config.policy == "llamacpp":
                 self._slots.append(_slots(config))
             else:
-                self._workers.append(_BlockWorker(config, self._store, self._counts, most))
+                self._workers.append(kind(config, self._store, self._counts, most))
         self._random = random.Random(config.seed)  # noqa: S311 - a seeded simulation
         self._home: dict[str, int] = {}
         self._next = 0

@@ -17,7 +17,7 @@ from typing import Final
 from servemark.base.errors import input_error
 from servemark.predict.blocks import require_content
 from servemark.predict.sim_clock import Clock, Waiting
-from servemark.predict.sim_engine import Engines, SimRequest, WorkerCache
+from servemark.predict.sim_engine import DECODING, PREFILLED, Engines, SimRequest, WorkerCache
 from servemark.predict.sim_prompts import Prompts
 from servemark.predict.sim_result import SimulatedRun, Tally
 from servemark.predict.sim_rules import Deployment, ReplayRules
@@ -154,49 +154,51 @@ class _ClosedLoop:
     def _until(self, end_s: float) -> None:  # noqa: PLR0912 - one loop, some hundred thousand times a second
         """Let everything happen that is due before `end_s`."""
         engines, clock = self._engines, self._clock
-        handle, ended, events, timers = engines.handle, engines.ended, engines.events, clock.timers
-        send, capped = self._send, self._capped
+        ended, events, timers = engines.ended, engines.events, clock.timers
+        alone, decoded, prefilled = engines.alone, engines.decoded, engines.prefilled
+        send, has_ended, capped = self._send, self._ended, self._capped
         while True:
-            event_s = events[0][0] if events else _INF
+            event_s = alone.due_s
+            kind = DECODING
+            if events and events[0][0] <= event_s:
+                event_s, _, kind, what = events[0]
             timer_s = timers[0][0] - clock.offset_s if timers else _INF
             if event_s <= timer_s:
                 if event_s >= end_s:
                     break
                 self._now_s = event_s
-                handle(event_s)
+                if kind == PREFILLED:  # as Engines.handle
+                    heappop(events)
+                    prefilled(what, event_s)
+                elif event_s == alone.due_s:
+                    decoded(alone, event_s)
+                else:
+                    engines.handle(event_s)
                 if ended:
                     for request in ended:
-                        self._ended(request, event_s)
+                        has_ended(request, event_s)
                     ended.clear()
             else:
                 if timer_s >= end_s:
                     break
-                key_s, _, what = heappop(timers)
-                if what.key_s != key_s:  # it was moved since
+                key_s, _, timer = heappop(timers)
+                if timer.key_s != key_s:  # it was moved since
                     continue
-                what.key_s = _INF
+                timer.key_s = _INF
                 if timer_s > self._now_s:  # noqa: PLR1730 - faster than a call
                     self._now_s = timer_s
-                if isinstance(what, LiveStream):
+                if isinstance(timer, LiveStream):
                     if capped:
-                        what.tree.waiting.pop(what, None)
-                    send(what, self._now_s)
-                elif isinstance(what, _LaneStart):
-                    self._lane(what.lane, what.tree)
+                        timer.tree.waiting.pop(timer, None)
+                    send(timer, self._now_s)
+                elif isinstance(timer, _LaneStart):
+                    self._lane(timer.lane, timer.tree)
         if end_s < _INF:
             self._now_s = max(self._now_s, end_s)
 
     def _send(self, stream: LiveStream, now_s: float) -> None:
-        rules = self._rules
-        if self._trees.over:
-            self._trees.stop((stream,), now_s)
-            return
-        if self._sent >= self._limit:
-            if rules.max_requests is None:
-                passed_s = round(now_s - self._start_s, 3)
-                raise input_error("predict.replay.too_many", limit=MAX_REQUESTS, at_s=passed_s)
-            self._stop()
-            self._trees.stop((stream,), now_s)
+        if self._sent >= self._limit or self._trees.over:
+            self._send_no_more(stream, now_s)
             return
         self._sent += 1
         if now_s > self._moved_s:
@@ -205,10 +207,19 @@ class _ClosedLoop:
         else:
             self._check_progress()
         tree, plan, number = stream.tree, stream.plan, stream.turn
-        request = SimRequest(
-            stream, tree.key, plan.name, number,
-            plan.input_tokens[number], plan.output_tokens[number], plan.known_tokens[number], True,
-        )  # fmt: skip
+        request = stream.request
+        if request is None:
+            request = stream.request = SimRequest(
+                stream, tree.key, plan.name, number,
+                plan.input_tokens[number], plan.output_tokens[number], plan.known_tokens[number], True,
+            )  # fmt: skip
+        else:  # a stream has one request in flight, and this is what of it changes
+            request.number = number
+            request.input_tokens = plan.input_tokens[number]
+            request.output_tokens = plan.output_tokens[number]
+            request.known_tokens = plan.known_tokens[number]
+            request.first_s = _INF
+            request.waited_s = 0.0
         if self._prompts is not None:
             self._prompt(request, tree.plan)
         tree.in_flight += 1
@@ -217,6 +228,15 @@ class _ClosedLoop:
         if clock.in_flight > self._tally.max_in_flight:  # noqa: PLR1730 - faster than a call
             self._tally.max_in_flight = clock.in_flight
         self._engines.submit(request, now_s)
+
+    def _send_no_more(self, stream: LiveStream, now_s: float) -> None:
+        """The run is over, or its last request has been sent."""
+        if not self._trees.over:
+            if self._rules.max_requests is None:
+                passed_s = round(now_s - self._start_s, 3)
+                raise input_error("predict.replay.too_many", limit=MAX_REQUESTS, at_s=passed_s)
+            self._stop()
+        self._trees.stop((stream,), now_s)
 
     def _prompt(self, request: SimRequest, plan: SessionPlan) -> None:
         if self._prompts is None:

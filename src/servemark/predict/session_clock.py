@@ -88,6 +88,8 @@ class SessionClock:
         self._running: dict[int, int] = {}
         self._begun: deque[Begun] = deque()
         self._next_session = 0
+        self.ended = 0
+        """Sessions that have been played to their end."""
         self.end_s = 0.0
 
     def play(self) -> Iterator[Begun]:
@@ -174,6 +176,7 @@ class SessionClock:
             self._closed(tree, now)
 
     def _closed(self, tree: _Tree, now: float) -> None:
+        self.ended += 1
         self._maker.forget(tree.session)
         self._cache.forget(tree.session.id)
         if tree.lane >= 0 and self._next_session < len(self._workload.sessions):

@@ -31,9 +31,10 @@ from servemark.predict.types import CacheHit, CacheRequest, PrefixCache, StepTim
 from servemark.traces.rng import SplitMix
 
 _INF: Final = math.inf
-_PREFILLED: Final = 0
-_DECODING: Final = 1
+PREFILLED: Final = 0
+DECODING: Final = 1
 _ARRIVED: Final = 2
+"""Kinds of events: a prompt has been computed, a reply on a worker may have ended, a prompt's KV has come."""
 _EPSILON: Final = 1e-6
 """Tokens: rounding of a worker's counter, which counts up to some 1e9."""
 NO_HIT: Final = CacheHit(0)
@@ -182,6 +183,9 @@ class Worker:
 class Engines:
     """All workers of a deployment. `next_s` is the time of the next event, infinite when nothing runs; `handle` makes it
     happen and appends the requests that ended to `ended`. Everything here happens some hundred thousand times a second.
+
+    The next reply's end of an only worker is its `due_s`, found at `alone`; those of several are in `events` like all
+    else that will happen, and a stale one is put back when its time has come.
     """
 
     def __init__(self, deployment: Deployment, times: StepTimes, cache: PrefixCache | None) -> None:
@@ -212,6 +216,9 @@ class Engines:
         self._prompt_pool = min(worker.kv_tokens for worker in self.fronts)
         self._pool = min(worker.kv_tokens for worker in self.decoders or self.fronts)
         self._only = self.fronts[0] if len(self.fronts) == 1 else None
+        self._simple = self._room is None and not split
+        self.alone = self._only if self._only is not None and not split else Worker("none", deployment)
+        self.alone.pushed_s = -_INF  # whatever is due there is never pushed
         self._homes: dict[str, Worker] = {}
         self._turn = 0
         self._draw = SplitMix(["routing", deployment.seed])
@@ -226,8 +233,9 @@ class Engines:
         return len(self._on)
 
     def next_s(self) -> float:
-        """Time of the next event: of the first in `events`."""
-        return self.events[0][0] if self.events else _INF
+        """Time of the next event."""
+        due_s = self.alone.due_s
+        return min(due_s, self.events[0][0]) if self.events else due_s
 
     def submit(self, request: SimRequest, now_s: float) -> None:
         """A request has come. Raises ServemarkError for one that no pool can ever hold."""
@@ -242,8 +250,7 @@ class Engines:
             worker.queue
             or worker.live >= worker.max_running
             or worker.prefills >= worker.prefills_at_once
-            or self._room is not None
-            or self._split
+            or not self._simple
             or worker.kv_used + whole > worker.kv_tokens
         ):
             worker.queue.append(request)
@@ -264,14 +271,17 @@ class Engines:
 
     def handle(self, now_s: float) -> None:
         """The next event, which is due at `now_s`."""
+        if not self.events or self.alone.due_s < self.events[0][0]:
+            self.decoded(self.alone, now_s)
+            return
         _, order, kind, what = heappop(self.events)
-        if kind == _DECODING:
+        if kind == DECODING:
             if order == what.pushed:  # else another event has taken its place
-                self._decoded(what, now_s)
-        elif kind == _PREFILLED:
-            self._prefilled(what, now_s)
+                self.pushed_due(what, now_s)
+        elif kind == PREFILLED:
+            self.prefilled(what, now_s)
         else:
-            self._arrived(what, now_s)
+            self.arrived(what, now_s)
 
     def cancel_all(self, now_s: float) -> list[SimRequest]:
         """Give up everything; what was in flight, in the order of its start."""
@@ -294,7 +304,9 @@ class Engines:
             worker.ends.clear()
             worker.live = worker.prefills = worker.prefilling = worker.kv_used = 0
             worker.contexts = worker.rate = worker.prefill_rate = 0.0
-            worker.due_s = worker.pushed_s = _INF
+            worker.due_s = _INF
+            if worker is not self.alone:
+                worker.pushed_s = _INF
         return lost
 
     # -- routing
@@ -384,9 +396,10 @@ class Engines:
         worker.prefill_rate += rate
         worker.prefilled += new
         self._order += 1
-        heappush(self.events, (now_s + loaded_s + took_s, self._order, _PREFILLED, request))
+        heappush(self.events, (now_s + loaded_s + took_s, self._order, PREFILLED, request))
 
-    def _prefilled(self, request: SimRequest, now_s: float) -> None:
+    def prefilled(self, request: SimRequest, now_s: float) -> None:
+        """A prompt has been computed: its reply goes on here, or on a decode worker."""
         worker = request.worker
         worker.prefills -= 1
         worker.prefilling -= request.input_tokens - request.known_tokens
@@ -429,7 +442,8 @@ class Engines:
         self._order += 1
         heappush(self.events, (begin_s + took_s + rules.transfer_s, self._order, _ARRIVED, request))
 
-    def _arrived(self, request: SimRequest, now_s: float) -> None:
+    def arrived(self, request: SimRequest, now_s: float) -> None:
+        """A prompt's KV has come to its decode worker."""
         worker, source = request.worker, request.prefilled_on
         source.live -= 1
         source.kv_used -= request.input_tokens
@@ -451,15 +465,19 @@ class Engines:
 
     # -- replies
 
-    def _decoded(self, worker: Worker, now_s: float) -> None:
+    def pushed_due(self, worker: Worker, now_s: float) -> None:
+        """Replies on one of several workers were due now, as it was when that was pushed."""
         worker.pushed_s = _INF
-        if worker.due_s > now_s:  # what was due has moved on since
-            if worker.due_s < _INF:
-                worker.pushed_s = worker.due_s
-                self._order += 1
-                worker.pushed = self._order
-                heappush(self.events, (worker.due_s, self._order, _DECODING, worker))
-            return
+        if worker.due_s <= now_s:
+            self.decoded(worker, now_s)
+        elif worker.due_s < _INF:
+            worker.pushed_s = worker.due_s
+            self._order += 1
+            worker.pushed = self._order
+            heappush(self.events, (worker.due_s, self._order, DECODING, worker))
+
+    def decoded(self, worker: Worker, now_s: float) -> None:
+        """The replies that are due on this worker end."""
         ends = worker.ends
         if ends:  # the first one is due now
             gained = worker.gained = ends[0][0]
@@ -509,16 +527,17 @@ class Engines:
         prompts = worker.prefilling
         context = worker.contexts / count + gained + 0.5 * left
         if prompts:
-            step_s = self._carrying(
-                worker, count, context, prompts if prompts < worker.chunk else worker.chunk
-            )
+            most = prompts if prompts < worker.chunk else worker.chunk
+            step_s = self._step_s(count, context, most)
+            if worker.prefill_rate * step_s < most:  # fewer come while a step lasts: see _carrying
+                step_s = _carrying(self._step_s(count, context, 0), step_s, worker.prefill_rate, most)
         else:
             step_s = self._step_s(count, context, 0)
-        if not 0 <= step_s < _INF:
-            raise bad_time("step_s", step_s)
-        if step_s > 0:
+        if 0 < step_s < _INF:
             worker.rate = self._accepted / step_s
             due_s = now_s + left * step_s / self._accepted if left > 0 else now_s
+        elif step_s != 0:
+            raise bad_time("step_s", step_s)
         else:
             worker.rate = _INF
             due_s = now_s
@@ -527,21 +546,18 @@ class Engines:
             worker.pushed_s = due_s
             self._order += 1
             worker.pushed = self._order
-            heappush(self.events, (due_s, self._order, _DECODING, worker))
-
-    def _carrying(self, worker: Worker, count: int, context: float, most: int) -> float:
-        """Seconds of a step that carries prompt tokens: those that come while it lasts, at most `most`. A step's time is
-        taken as linear in them: s = s0 + x * (s1 - s0) / most with x = rate * s."""
-        full_s = self._step_s(count, context, most)
-        if worker.prefill_rate * full_s >= most:
-            return full_s
-        empty_s = self._step_s(count, context, 0)
-        return empty_s / (1 - worker.prefill_rate * (full_s - empty_s) / most)
+            heappush(self.events, (due_s, self._order, DECODING, worker))
 
     def _beside(self) -> int:
         """Streams that decode for one prefill worker, on average: those that times fitted to the whole deployment speak
         of."""
         return round(sum(len(worker.ends) for worker in self.decoders) / len(self.fronts))
+
+
+def _carrying(empty_s: float, full_s: float, rate: float, most: int) -> float:
+    """Seconds of a step that carries the prompt tokens that come while it lasts, fewer than `most`. A step's time is
+    taken as linear in them: s = s0 + x * (s1 - s0) / most with x = rate * s."""
+    return empty_s / (1 - rate * (full_s - empty_s) / most)
 
 
 def _too_small(request: SimRequest, pool: int | None) -> ServemarkError:

@@ -146,7 +146,7 @@ class Tally:
         self.end_s = end_s
         self._kept: list[SimulatedRequest] | None = [] if keep else None
         self._ttft, self._tpot, self._e2el = array("d"), array("d"), array("d")
-        self._waited = self._waited_first = 0.0
+        self._waited = 0.0
         self._inside = 0.0
         self._inside_input = 0
         self._bins: list[list[int]] = []
@@ -173,9 +173,10 @@ class Tally:
         self._e2el.append(end_s - start_s)
         if output > 1 and end_s > first_s:
             self._tpot.append((end_s - first_s) / (output - 1))
-        self._waited += request.waited_s
-        self._waited_first += first_s - start_s
-        self.last_s = max(self.last_s, end_s)
+        if request.waited_s:
+            self._waited += request.waited_s
+        if end_s > self.last_s:  # noqa: PLR1730 - faster than a call
+            self.last_s = end_s
         if end_s > self.end_s:
             self._partly(request)
         else:
@@ -246,6 +247,7 @@ class Tally:
         over_time = tuple(HitsAt(i * self._bin_s, HitShares(*each)) for i, each in enumerate(self._bins))
         total = [sum(each) for each in zip(*self._bins, strict=True)] if self._bins else [0, 0, 0, 0]
         whole_s = math.fsum(self._e2el)
+        first_s = math.fsum(self._ttft)
         return SimulatedRun(
             sent=sent,
             ok=len(self._e2el),
@@ -264,7 +266,7 @@ class Tally:
             hits=HitShares(*total),
             hits_over_time=over_time,
             wait_share=self._waited / whole_s if whole_s > 0 else None,
-            first_wait_share=self._waited / self._waited_first if self._waited_first > 0 else None,
+            first_wait_share=self._waited / first_s if first_s > 0 else None,
             max_live_trees=self.max_live,
             max_in_flight=self.max_in_flight,
             lane_live_s=self.lane_live_s,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from servemark.predict.sim_clock import Clock, IdleTree, Waiting
+from servemark.predict.sim_engine import SimRequest
 from servemark.predict.sim_sessions import SessionPlan, StreamPlan
 from servemark.replay.start_points import StreamStart, TreeStart
 
@@ -34,7 +35,8 @@ class LiveTree(IdleTree):
 
 
 class LiveStream(Waiting):
-    """One stream that sends. `waits` counts sub-agents that it waits for; `waiter` is the stream that waits for this."""
+    """One stream that sends. `waits` counts sub-agents that it waits for; `waiter` is the stream that waits for this.
+    `request`: its own, one after the other."""
 
     __slots__ = (
         "base_s",
@@ -43,6 +45,7 @@ class LiveStream(Waiting):
         "first_turn",
         "offset_s",
         "plan",
+        "request",
         "tree",
         "turn",
         "waiter",
@@ -56,6 +59,7 @@ class LiveStream(Waiting):
         self.turn = self.first_turn = start.first_turn
         self.base_s = base_s
         self.offset_s = start.offset_s
+        self.request: SimRequest | None = None
         self.waits = 0
         self.waiter: LiveStream | None = None
         self.finished = False

@@ -20,6 +20,8 @@ from servemark.traces.template import TemplateTokens
 from servemark.traces.types import CacheBust, Workload
 
 Tier = Literal["gpu", "dram", "store"]
+OnProgress = Callable[[int, int, int], None]
+"""Told now and then: sessions played in this run, sessions of a run, and which run it is, from 1."""
 WINDOWS = 24
 POINT = 0.01
 """A hit rate falls when it is this much below that of a tier without end."""
@@ -149,13 +151,15 @@ def simulate(
     *,
     find: Tier | None = None,
     fall: float = POINT,
+    on_progress: OnProgress | None = None,
 ) -> CacheReport:
     """Play a workload against a cache. `find`: the tier whose least size is sought, with whole runs where one pass cannot
     tell. Raises ServemarkError (exit code 2) for a trace that cannot be simulated so.
     """
     most = most_numbers(pools_of(config))
     stacks = [StackDistances(most) for _ in range(config.workers)] if config.states is None else []
-    report = _run(source, config, pacing, stacks)
+    tell = _Teller(on_progress, len(source.workload.sessions))
+    report = _run(source, config, pacing, stacks, tell)
     one_pass = bool(stacks) and _only_gpu(config)
     if one_pass:
         size = config.block_tokens
@@ -164,7 +168,7 @@ def simulate(
             return replace(report, least=_from_stacks(stacks, report, size, fall))
     if find is None:
         return report
-    return replace(report, least=_bisect(source, config, pacing, find, fall))
+    return replace(report, least=_bisect(source, config, pacing, (find, fall), tell))
 
 
 def _only_gpu(config: CacheConfig) -> bool:
@@ -172,7 +176,28 @@ def _only_gpu(config: CacheConfig) -> bool:
     return config.policy in {"vllm", "sglang"} and config.gpu_tokens != 0 and not lower
 
 
-def _run(source: Source, config: CacheConfig, pacing: Pacing, stacks: list[StackDistances]) -> CacheReport:
+class _Teller:
+    """Says how far a simulation of one or more runs is."""
+
+    def __init__(self, say: OnProgress | None, sessions: int) -> None:
+        self._say = say
+        self._sessions = sessions
+        self._run = 0
+
+    def begin(self) -> None:
+        """Another run."""
+        self._run += 1
+
+    def at(self, sessions: int) -> None:
+        """So many sessions of the run have been played."""
+        if self._say is not None:
+            self._say(sessions, self._sessions, self._run)
+
+
+def _run(
+    source: Source, config: CacheConfig, pacing: Pacing, stacks: list[StackDistances], tell: _Teller
+) -> CacheReport:
+    tell.begin()
     cache = Deployment(config)
     maker = BlockMaker(config.block_tokens, template=source.template, cache_bust=source.cache_bust)
     clock = SessionClock(source.workload, cache, maker, pacing)
@@ -186,6 +211,7 @@ def _run(source: Source, config: CacheConfig, pacing: Pacing, stacks: list[Stack
         if number % 64 == 0:
             for tier, tokens in cache.held_tokens().items():
                 peak[tier] = max(peak[tier], tokens)
+            tell.at(clock.ended)
         if stacks:
             _use(stacks[begun.worker], begun)
     for tier, tokens in cache.held_tokens().items():
@@ -241,14 +267,17 @@ def _from_stacks(stacks: list[StackDistances], report: CacheReport, size: int, f
 _FIELD: dict[Tier, str] = {"gpu": "gpu_tokens", "dram": "dram_tokens", "store": "store_tokens"}
 
 
-def _bisect(source: Source, config: CacheConfig, pacing: Pacing, tier: Tier, fall: float) -> LeastSize:
+def _bisect(
+    source: Source, config: CacheConfig, pacing: Pacing, find: tuple[Tier, float], tell: _Teller
+) -> LeastSize:
     """Whole runs at sizes between none and what a tier without end came to hold; to 2 % of the size."""
+    tier, fall = find
     runs = 0
 
     def run(tokens: int | None) -> CacheReport:
         nonlocal runs
         runs += 1
-        return _run(source, with_tier(config, tier, tokens), pacing, [])
+        return _run(source, with_tier(config, tier, tokens), pacing, [], tell)
 
     most = run(None)
     best = most.hit_share
