@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,6 +69,38 @@ def test_predict_says_figure_interval_and_class(home: Path, suite: Path, cli: Cl
     assert rate["residuals"] >= 9
     assert points[16]["measured"] and not points[32]["measured"]
     assert points[512]["class"] == "extrapolated_concurrency"
+
+
+def test_why_names_points_and_what_each_moves(
+    suite: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The point at 64 is 20 % slower than its curve's law. All points of the curve stand with what they gave; the influence
+    of each is how far the figure at 32 of a store without it lies from that of a store with it."""
+    monkeypatch.setitem(MADE["LAWS"], 8, (0.012, 0.00012))
+    slow = MADE["point"](8, 64)
+    monkeypatch.undo()
+    loads = [(gpus, load) for gpus in MADE["LAWS"] for load in MADE["MEASURED"]]
+    points = {each: slow if each == (8, 64) else MADE["point"](*each) for each in loads}
+
+    def asked(*without: tuple[int, int]) -> tuple[float, list[dict[str, object]]]:
+        shutil.rmtree(tmp_path / "home", ignore_errors=True)
+        MADE["FILL"](tmp_path / "home", [one for each, one in points.items() if each not in without])
+        code, out, _ = cli("predict", f"{suite}:good", "--at", "32", "--why", "--json")
+        assert code == 0
+        (point,) = json.loads(out)["topologies"][0]["points"]
+        throughput, speed = point["why"]
+        assert (throughput["metric"], speed["metric"]) == ("output_tokens_per_s_per_gpu", "tpot_s.p50")
+        return next(each["value"] for each in point["figures"] if each["metric"] == "tpot_s.p50"), speed[
+            "used"
+        ]
+
+    value, used = asked()
+    own = {each["concurrency"]: each for each in used if each["role"] == "curve"}
+    law = {load: MADE["tpot"](8, load) for load in MADE["MEASURED"]} | {64: 1.2 * MADE["tpot"](8, 64)}
+    assert {load: each["value"] for load, each in own.items()} == pytest.approx(law)
+    changes = {load: asked((8, load))[0] / value - 1 for load in (4, 16, 64, 256)}
+    assert changes[64] < -0.08
+    assert {load: own[load]["influence"] for load in changes} == pytest.approx(changes, abs=0.02)
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

@@ -266,10 +266,11 @@ class Forecaster:
 
         config = _facts(forecast.planned, forecast.nearest)
         model = self.model(forecast.planned, forecast.nearest)
+        told_as = {metric: metric if metric in found.figures else WHOLE.get(metric, "") for metric in metrics}
         return [
-            why(model, config, found.concurrency, found.isl, found.osl, metric=metric)
-            for metric in metrics
-            if metric in found.figures or WHOLE.get(metric) in found.figures
+            replace(why(model, config, found.concurrency, found.isl, found.osl, metric=metric), metric=name)
+            for metric, name in told_as.items()
+            if name in found.figures
         ]
 
 

@@ -211,8 +211,11 @@ class SpeedModel:
         own = [point for point in self._own.get(asked.config.key, ()) if point.ref != ref]
         return standing(own, asked.config, asked.concurrency, asked.isl, asked.osl)
 
-    def estimate(self, quantity: Quantity, asked: Question, stands: Standing) -> Estimate | str:
-        """A quantity, or the message key of the reason why nothing can be said."""
+    def estimate(
+        self, quantity: Quantity, asked: Question, stands: Standing, left_out: str | None = None
+    ) -> Estimate | str:
+        """A quantity, or the message key of the reason why nothing can be said. With `left_out` bends are those without the
+        point of this ref (which `stands` lacks as well)."""
         if not self.points:
             return "predict.fit.no_points"
         if not stands.own and asked.config.model not in self._models:
@@ -223,7 +226,7 @@ class SpeedModel:
             below = [knot for knot in knots if knot.concurrency <= asked.concurrency]
             above = [knot for knot in knots if knot.concurrency >= asked.concurrency]
             if below and above:
-                return self._between(quantity, asked, stands, below[-1], above[0], notes)
+                return self._between(quantity, asked, stands, (below[-1], above[0]), notes, left_out)
         return self._elsewhere(quantity, asked, stands, notes)
 
     def bend(self, quantity: Quantity) -> BendModel:
@@ -318,10 +321,17 @@ class SpeedModel:
         return None if quantity == "ttft" else self.bend(quantity)
 
     def _between(  # noqa: PLR0917
-        self, quantity: Quantity, asked: Question, stands: Standing, low: Knot, high: Knot, notes: Notes
+        self,
+        quantity: Quantity,
+        asked: Question,
+        stands: Standing,
+        knots: tuple[Knot, Knot],
+        notes: Notes,
+        left_out: str | None,
     ) -> Estimate:
         at, shape, bends = asked.concurrency, shape_of(asked.isl, asked.osl), self._bends_of(quantity)
-        value = held_by(low, high, at, quantity, bends, asked.config, shape)
+        low, high = knots
+        value = held_by(low, high, at, quantity, bends, asked.config, shape, left_out)
         if low.concurrency < high.concurrency:
             notes = (*notes, *queue_note(low, high, quantity))
         if not stands.exact:

@@ -219,17 +219,35 @@ class BendModel:
             self._blocks.setdefault(triple.deployment_shape, []).append(place)
         self.kriging = Kriging(PARTS, Ground(PARTS, sites), bends, noise, USUAL_BEND, believed)
 
-    def guess(self, facts: ConfigFacts, shape: str, at: float) -> tuple[float, float]:
-        """(bend, its standard deviation) for a configuration and shape around a concurrency."""
-        bends, spread = self.kriging.guess(bend_sites([(facts, shape, at)]))
-        return float(np.clip(bends[0], LEAST_BEND, MOST_BEND)), float(spread[0])
+    def guess(
+        self, facts: ConfigFacts, shape: str, at: float, left_out: str | None = None
+    ) -> tuple[float, float]:
+        """(bend, its standard deviation) for a configuration and shape around a concurrency; as if the point with the ref
+        `left_out` had never been measured."""
+        without = [] if left_out is None else self._touched(f"{facts.key}/{shape}", left_out)
+        return self._guess(facts, shape, at, without)
 
     def guess_without(self, facts: ConfigFacts, shape: str, at: float) -> tuple[float, float]:
         """As `guess`, with all curves of the same deployment and shape left out."""
-        block = self._blocks.get(f"{facts.key}/{shape}", [])
+        return self._guess(facts, shape, at, self._blocks.get(f"{facts.key}/{shape}", []))
+
+    def _guess(
+        self, facts: ConfigFacts, shape: str, at: float, without: Sequence[int]
+    ) -> tuple[float, float]:
         sites = bend_sites([(facts, shape, at)])
-        bends, spread = self.kriging.guess(sites, np.asarray(block, dtype=np.intp))
+        bends, spread = self.kriging.guess(sites, np.asarray(without, dtype=np.intp))
         return float(np.clip(bends[0], LEAST_BEND, MOST_BEND)), float(spread[0])
+
+    def _touched(self, block: str, ref: str) -> list[int]:
+        """Triples of a deployment and shape that a point stands in."""
+        some = [(place, self.triples[place]) for place in self._blocks.get(block, [])]
+        return [
+            place
+            for place, triple in some
+            if any(
+                point.ref == ref for knot in (triple.low, triple.middle, triple.high) for point in knot.points
+            )
+        ]
 
 
 def bend_sites(asked: Sequence[tuple[ConfigFacts, str, float]]) -> Sites:

@@ -113,13 +113,14 @@ def held_by(  # noqa: PLR0917
     bends: BendModel | None,
     facts: ConfigFacts,
     shape: str,
+    left_out: str | None = None,
 ) -> float:
-    """The value of a curve between two knots, or at one."""
+    """The value of a curve between two knots, or at one. `left_out` as in `BendModel.guess`."""
     if low.concurrency == high.concurrency:
         return low.value
     if bends is None:
         return straight(low, high, at)
-    return between(low, at, high, bends.guess(facts, shape, at)[0], quantity)
+    return between(low, at, high, bends.guess(facts, shape, at, left_out)[0], quantity)
 
 
 def straight(low: Knot, high: Knot, at: float) -> float:

@@ -71,13 +71,13 @@ def why(
 def _own(
     model: SpeedModel, quantity: Quantity, asked: Question, stands: Standing, value: float
 ) -> list[UsedPoint]:
-    """Points of the chosen curve, each left out in turn; of an interpolated figure its knots alone can matter."""
+    """Points of the chosen curve, each left out in turn: its knots hold the figure, the others lend it their bend."""
     found = []
     for point in stands.curve:
         if quantity not in point.values:
             continue
         rest = model.standing_without(asked, point.ref)
-        again = model.estimate(quantity, asked, rest) if rest.klass == "interpolated" else None
+        again = model.estimate(quantity, asked, rest, point.ref) if rest.klass == "interpolated" else None
         change = None if again is None or isinstance(again, str) else again.value / value - 1.0
         found.append(_used(point, quantity, "curve", None, change))
     return found
