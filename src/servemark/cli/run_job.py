@@ -19,6 +19,7 @@ from servemark.catalog.acceptance import differences
 from servemark.catalog.selector import parse_selector
 from servemark.cli.line_view import print_line
 from servemark.cli.live import LiveView
+from servemark.cli.plain_progress import Lines, PlainView
 from servemark.launch.failure import printable
 from servemark.launch.job import PlannedStep
 from servemark.plan.points import choose
@@ -28,7 +29,6 @@ from servemark.runs.line import LineOutcome, run_line
 from servemark.runs.manifest import cache_state, declared, workload_facts
 from servemark.runs.request import LineRequest
 from servemark.runs.site import find_cluster, site_of
-from servemark.runs.view import SilentView
 
 
 def check(request: LineRequest) -> None:
@@ -37,10 +37,10 @@ def check(request: LineRequest) -> None:
 
 
 def watch(request: LineRequest, home: Home, line_id: str | None = None) -> LineOutcome:
-    """Run the line with a live view on stderr when that is a terminal, silently else."""
+    """Run the line with a live view on stderr when that is a terminal, with plain lines there else."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        return run_line(request, home, SilentView(), line_id)
+        return run_line(request, home, PlainView(Lines()), line_id)
     with LiveView(console) as view:
         return run_line(request, home, view, line_id)
 
