@@ -54,6 +54,9 @@ def test_the_shipped_suite_for_a_person() -> None:
     assert (
         "quickstart/agg1xtp1@4" in out and "concurrency listed by the arm" in out and "cluster:local" in out
     )
+    # its entry says `multinode: true` for one worker on one node: nodes are counted, not taken from that word
+    assert "Kinds: 3 agentic on one node\n" in out and "multi-node" not in out
+    assert "(agentic, multinode: true)" in " ".join(out.split())
 
 
 def test_json_is_one_object_with_stable_keys() -> None:

@@ -21,8 +21,11 @@ class Reason:
     values: tuple[tuple[str, object], ...] = ()
 
     def said(self, lang: str | None = None) -> str:
-        """The reason in words."""
-        return text(self.key, lang, **dict(self.values))
+        """The reason in words; the code of a kind becomes what its entry says."""
+        values = dict(self.values)
+        if "kind" in values:
+            values["kind"] = text(f"plan.kind.{values['kind']}", lang)
+        return text(self.key, lang, **values)
 
     def plain(self) -> dict[str, object]:
         """For machines: the code and its values."""
