@@ -11,6 +11,7 @@ from servemark.catalog.fields import Fields
 from servemark.catalog.kv_and_spec import transfer_engines
 from servemark.catalog.nodes import Node, Problem
 from servemark.catalog.recipe_parts import (
+    batch_options,
     benchmark_of,
     environment_of,
     frontend_of,
@@ -29,8 +30,6 @@ _UNREAD = (
     "post_eval",
     "profiling",
     "reporting",
-    "sbatch_directives",
-    "srun_options",
     "telemetry",
 )
 """Top-level fields that steer the batch system, hosts or tooling and change no fact of the deployment."""
@@ -114,6 +113,8 @@ def _deployment(root: Node, problems: list[Problem], variant: str | None) -> Dep
         images=images_of(top),
         kv_transfer=transfer_engines(parts.roles),
         time_limit_s=time_limit(top),
+        sbatch_options=batch_options(top, "sbatch_directives"),
+        srun_options=batch_options(top, "srun_options"),
         extras={**parts.extras, **({"setup_script": setup} if setup else {})},
         node=root,
     )

@@ -102,6 +102,7 @@ def dry_run_facts(request: LineRequest) -> dict[str, object]:
         "evals": [{"task": t.id, "version": t.version, "n": len(t.items)} for t in request.tasks],
         "inputs": request.inputs,
         "cluster": None if request.described is None else request.described.name,
+        "slurm_options": _slurm_options(request),
         "steps": _steps(request),
         "eval_steps": None if request.scored is None else _steps(request.scored),
     }
@@ -116,7 +117,7 @@ def _steps(request: LineRequest) -> list[dict[str, object]]:
             "node": step.node.name,
             "gpus": list(step.gpus),
             "argv": list(step.process.argv),
-            "command": launcher.describe(step.request()),
+            "command": launcher.describe(step.request(srun_options=_srun_options(request))),
             "env": dict(step.env),
             "files": dict(step.process.files),
             "ready": None
@@ -126,6 +127,19 @@ def _steps(request: LineRequest) -> list[dict[str, object]]:
         }
         for step in shown_steps(request)
     ]
+
+
+def _srun_options(request: LineRequest) -> tuple[str, ...]:
+    """The recipe's own, where Slurm is what starts its steps."""
+    return request.choice.deployment.srun_options if request.cluster is not None else ()
+
+
+def _slurm_options(request: LineRequest) -> dict[str, list[str]] | None:
+    """What the recipe gives sbatch, and srun for its workers and router; None on this machine."""
+    if request.cluster is None:
+        return None
+    found = request.choice.deployment
+    return {"sbatch": list(found.sbatch_options), "srun": list(found.srun_options)}
 
 
 def shown_steps(request: LineRequest) -> tuple[PlannedStep, ...]:
@@ -159,13 +173,13 @@ def kubernetes_text(selector: str, namespace: str | None, secrets: Sequence[str]
 def _node_lines(request: LineRequest) -> list[str]:
     """Per node, exactly what would run, in the order of starting."""
     launcher = site_of(request.cluster, Path("HOME"), request.host).launcher
-    steps = shown_steps(request)
+    steps, own = shown_steps(request), _srun_options(request)
     lines = []
     for node in dict.fromkeys(step.node.name for step in steps):
         lines.append(text("cli.run.dry_node", None, node=node))
         for step in steps:
             if step.node.name == node:
-                shown = printable(shlex.join(launcher.describe(step.request())), 100_000)
+                shown = printable(shlex.join(launcher.describe(step.request(srun_options=own))), 100_000)
                 lines.append("  " + text("cli.run.dry_step", None, step=step.name, command=shown))
                 lines += [
                     "    " + text("cli.run.dry_file", None, path=step.config_dir / name)
@@ -233,6 +247,12 @@ def dry_run_text(request: LineRequest) -> str:
     lines += [text("cli.run.dry_eval", None, task=t.id, n=len(t.items)) for t in request.tasks]
     if request.not_scored is not None:
         lines.append(text("runs.not_scored", None, name=request.not_scored.name))
+    given = _slurm_options(request) or {}
+    lines += [
+        text("cli.run.dry_slurm", None, program=program, options=printable(shlex.join(options), 10_000))
+        for program, options in given.items()
+        if options
+    ]
     lines += _node_lines(request)
     if request.scored is not None:
         lines += _scored_lines(request, request.scored)
