@@ -157,3 +157,22 @@ def test_a_contradiction_is_refused_before_anything(
     where = ("--cluster", "west", "--clusters", str(arm / "clusters.yaml"))
     assert run_cli(["run", f"{arm}:tiny@1", how, "--lang", "en", *where]) == 2
     assert "--nodes=3" in capsys.readouterr().err
+
+
+def test_a_cluster_of_too_few_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The shipped disaggregated suite takes two nodes, the cluster says that it has one: refused before it is asked."""
+    (tmp_path / "c.yaml").write_text(CLUSTERS.replace("partition: cpu", "partition: cpu, nodes: 1"))
+    where = ("--cluster", "west", "--clusters", str(tmp_path / "c.yaml"))
+    assert (
+        run_cli(
+            [
+                "run",
+                "disaggregated-cpu:smollm2-q4-cpu-llamacpp-agentic-mooncake-disagg-1p1d@1",
+                "--dry-run",
+                "--json",
+                *where,
+            ]
+        )
+        == 2
+    )
+    assert json.loads(capsys.readouterr().out)["error"]["key"] == "runs.too_few_nodes"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from servemark.checks.example import write
+
 SRC = Path(__file__).resolve().parents[2] / "src"
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -221,3 +223,13 @@ def test_a_plan_loads_no_drawing_and_no_json_library() -> None:
         [sys.executable, "-c", code], capture_output=True, check=True, env=environment, timeout=60
     )
     assert done.stderr.decode().strip().endswith("[]")
+
+
+def test_more_nodes_than_there_are(tmp_path: Path) -> None:
+    """The example's disaggregated recipe books two nodes: said where the clusters file counts one node behind its label,
+    and never by the label's runners, of which each may book several."""
+    counted = ("clusters.yaml", "gpus-per-node: 8}", "gpus-per-node: 8, nodes: 1}")
+    out = run(str(write(tmp_path / "one", (counted,))))[1]
+    assert "take 2 each, cluster:h9-lab has 1" in " ".join(out.split())
+    runners = ("clusters.yaml", "[h9-lab_00, h9-lab_01]", "[h9-lab_00]")
+    assert "More nodes" not in run(str(write(tmp_path / "runner", (runners,))))[1]

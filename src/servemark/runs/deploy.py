@@ -525,9 +525,24 @@ def check_deployment(request: LineRequest) -> None:
     ):
         raise ServemarkError("launch.store_not_installed", Layer.INSTALL)
     if request.cluster is not None:
+        _require_nodes(request, request.cluster)
         recipe_directives(deployment.sbatch_options)
         recipe_options(deployment.srun_options)
     shown_job(request, Path("/nowhere"))
+
+
+def _require_nodes(request: LineRequest, cluster: LaunchCluster) -> None:
+    """A job for more nodes than there are would wait for ever."""
+    needed = sum(group.nodes for group in groups_of(request.choice, local=False))
+    if cluster.nodes is not None and needed > cluster.nodes:
+        deployment = request.choice.deployment
+        raise input_error(
+            "runs.too_few_nodes",
+            recipe=str(deployment.at),
+            needed=needed,
+            have=cluster.nodes,
+            cluster=cluster.name,
+        )
 
 
 def require_fits(request: LineRequest, limit: int | None, template: TemplateTokens) -> None:
