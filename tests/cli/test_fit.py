@@ -22,7 +22,8 @@ from servemark.cli.fit_view import report_lines, report_plain
 from servemark.cli.main import run_cli
 from servemark.sizing import fit_target
 from servemark.sizing.fit import FitReport, fit
-from servemark.sizing.fit_target import Target, Wishes, asked_of, known_spelling
+from servemark.sizing.fit_target import Target, Wishes, asked_of
+from servemark.sizing.model_names import known_spelling, model_slip
 from servemark.sizing.words import amount
 
 GIB = 1 << 30
@@ -232,6 +233,23 @@ def test_repackaged_names() -> None:
     assert known_spelling("Qwen/Qwen3.5-397B-A17B-FP8") is not None
     assert known_spelling("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B") is None
     assert known_spelling("") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("moonshotai/Kmii-K3", "moonshotai/kimi-k3"),
+        ("zai-org/GML-5.2-FP8", "zai-org/glm-5.2-fp8"),
+        ("openai/gpt-os-120b", "openai/gpt-oss-120b"),
+        ("meta-llama/Lama-3.1-8B-Instruct", "meta-llama/llama-3.1-8b-instruct"),
+        # other models of the same families, which only look alike; and what is no name of a repository
+        ("deepseek-ai/DeepSeek-R3", None), ("Qwen/Qwen3-14B", None), ("deepseek-ai/DeepSeek-V4-Flash", None),
+        ("nvidia/Kimi-K2.6-NVFP4", None), ("moonshotai/Kimi-K3", None), ("/models/kmii-k3", None), ("", None),
+    ],
+)  # fmt: skip
+def test_slips_of_model_names(name: str, near: str | None) -> None:
+    """A slip is one or two letters within a word; digits are never one."""
+    assert model_slip(name) == near
 
 
 def test_amounts() -> None:
