@@ -79,12 +79,25 @@ def value(report: FitReport, name: str, role: int = 0) -> float:
 
 def test_quickstart_fits_any_machine_that_runs_it() -> None:
     """98 MB of weights and 360 MiB of cache: exit code 0, every figure tagged."""
-    done = servemark("fit", "quickstart")
+    done = servemark("fit", "quickstart", "--details")
     assert done.returncode == 0 and done.stderr == "", done
     assert "FITS" in done.stdout and "0.35 GiB = 0.38 GB" in done.stdout
     tagged = ("exact", "declared", "assumed", "measured")
     figures = [line for line in done.stdout.splitlines() if line.startswith("  ") and " B" in line]
     assert figures and all(any(tag in line for tag in tagged) for line in figures)
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("gpu", ["b300", "h200"])
+def test_the_short_is_a_dozen_lines(lang: str, gpu: str) -> None:
+    """The verdict, where the room goes and what binds, of an arm with two roles and a store; all figures in --details.
+    On H200 191.69 GiB of weights meet 131.98 GiB: no cache, and so no word of how many requests it holds."""
+    arm = "kimi-k3-b300:kimik3-fp4-b300-dynamo-vllm-agentic-dspark-mooncake-dcp8-disagg-1p1d"
+    short = servemark("fit", arm, "--gpu", gpu, "--lang", lang).stdout
+    assert len(short.splitlines()) <= 12, short
+    assert "190.86 GiB" in short and "40%" in short and "--details" in short and "sizing." not in short
+    assert ("22 ± 2" in short) == (gpu == "b300") and ("1,048,576" in short) and "-67" not in short
+    assert servemark("fit", arm, "--gpu", gpu, "--lang", lang, "-v").stdout.startswith(short[:300])
 
 
 def test_real_log_replaces_assumptions() -> None:

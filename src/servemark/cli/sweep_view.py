@@ -14,7 +14,7 @@ import click
 from servemark.base.home import Home
 from servemark.base.messages import text
 from servemark.base.printable import one_line
-from servemark.cli.text_table import columns_of, padded, table
+from servemark.cli.text_table import columns_of, padded, shortened_end, table
 from servemark.runs.sweep_plan import SweepOptions
 from servemark.runs.sweep_status import SweepStatus, read_status, why
 from servemark.store.sweep_rows import PointState, SweepPoint, SweepRow
@@ -150,18 +150,6 @@ def _why(point: SweepPoint, status: SweepStatus) -> str:
     if point.state is PointState.WAITING and point.not_before_s > status.now_s:
         said = text("cli.sweep.again_in", None, left=duration(point.not_before_s - status.now_s)) + " " + said
     return said
-
-
-def shortened_end(line: str, columns: int) -> str:
-    """The line with its end left out when it is too wide: of a reason the first words count."""
-    if columns_of(line) <= columns:
-        return line
-    kept = ""
-    for letter in line:
-        if columns_of(kept + letter) > columns - 1:
-            break
-        kept += letter
-    return kept.rstrip() + "…"
 
 
 def status_lines(status: SweepStatus, columns: int, limit: int | None) -> list[tuple[str, PointState | None]]:
