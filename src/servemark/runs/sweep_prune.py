@@ -32,8 +32,8 @@ class PrunedPlan:
     gone: Mapping[str, Failure]
 
     def suite_folder(self) -> str | None:
-        """The folder that the file names. Raises ServemarkError (exit 2) where it is not here: the file may come from another
-        machine, or the suite has moved."""
+        """The folder that the file names. Raises ServemarkError (exit 2) where it is not here: the file may come from
+        another machine, or the suite has moved."""
         if self.root is not None and not os.path.isdir(self.root):  # noqa: PTH112 - pathlib raises for some forged names
             raise input_error("runs.sweep.no_plan_suite", path=self.path, root=one_line(self.root)[:300])
         return self.root
