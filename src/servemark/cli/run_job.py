@@ -15,14 +15,15 @@ from servemark.base.errors import ServemarkError, input_error
 from servemark.base.files import make_folder
 from servemark.base.home import Home
 from servemark.base.messages import current_language, text
-from servemark.catalog.acceptance import differences
+from servemark.base.printable import one_line
+from servemark.catalog.acceptance import Difference, differences
 from servemark.catalog.selector import parse_selector
 from servemark.cli.line_view import print_line
 from servemark.cli.live import LiveView
 from servemark.cli.plain_progress import Lines, PlainView
 from servemark.launch.failure import printable
 from servemark.launch.job import PlannedStep
-from servemark.plan.points import choose
+from servemark.plan.points import Choice, choose
 from servemark.report.page import write_report
 from servemark.runs.deploy import check_deployment, script_of, shown_job
 from servemark.runs.line import LineOutcome, run_line
@@ -159,15 +160,43 @@ def script_text(
     found = find_cluster(choice, cluster, file, asked=asked) if cluster is not None else None
     if cluster is not None and found is None:
         raise input_error("cli.run.script_no_slurm", name=cluster[:80])
-    return script_of(choice, port, secrets, found)
+    first, _, rest = script_of(choice, port, secrets, found).partition("\n")
+    return "\n".join([first, *_not_for_scores(choice), rest])
 
 
 def kubernetes_text(selector: str, namespace: str | None, secrets: Sequence[str]) -> str:
     """The deployment that a selector names as Kubernetes manifests; names of secrets only."""
     from servemark.launch.kubernetes import kubernetes_manifests  # noqa: PLC0415 - rarely asked for
 
-    deployment = choose(parse_selector(selector)).deployment
-    return kubernetes_manifests(deployment, namespace=namespace, secrets=secrets)
+    choice = choose(parse_selector(selector))
+    said = kubernetes_manifests(choice.deployment, namespace=namespace, secrets=secrets)
+    return "\n".join([*_not_for_scores(choice), said])
+
+
+def _not_for_scores(choice: Choice) -> list[str]:
+    """Comments of what is rendered where it forces an acceptance length: accuracy needs another deployment, which is not
+    rendered beside it. The first is said on stderr too."""
+    measured, scored = choice.deployment, choice.verified
+    if scored is measured:
+        return []
+    head = text("cli.run.not_for_scores", None, recipe=measured.at)
+    click.echo(head, err=True)
+    if scored is None:
+        changes = [text("cli.run.scores_unread")]
+    elif scored.file != measured.file:
+        changes = [text("cli.run.scores_recipe", None, recipe=scored.at)]
+    else:
+        changes = [_change_line(each) for each in differences(measured, scored)]
+    return [f"# {one_line(each)}" for each in (head, *changes)]
+
+
+def _change_line(each: Difference) -> str:
+    """One setting in which what is scored differs."""
+    was, now = (
+        "—" if value is None else printable(str(value), 200) for value in (each.measured, each.scored)
+    )
+    name = printable(each.name, 200)
+    return text("cli.run.dry_scored_change", None, role=each.role, name=name, was=was, now=now)
 
 
 def _node_lines(request: LineRequest) -> list[str]:
@@ -195,14 +224,7 @@ def _scored_lines(request: LineRequest, scored: LineRequest) -> list[str]:
     """What the tasks are asked on instead, and how it differs; its commands where they are another recipe's."""
     measured, other = request.choice.deployment, scored.choice.deployment
     found = [text("cli.run.dry_scored", None, recipe=other.at, fingerprint=other.fingerprint()[:16])]
-    for each in differences(measured, other):
-        was, now = (
-            "—" if value is None else printable(str(value), 200) for value in (each.measured, each.scored)
-        )
-        name = printable(each.name, 200)
-        found.append(
-            "  " + text("cli.run.dry_scored_change", None, role=each.role, name=name, was=was, now=now)
-        )
+    found += [f"  {_change_line(each)}" for each in differences(measured, other)]
     return found if measured.file == other.file else found + _node_lines(scored)
 
 
