@@ -233,7 +233,10 @@ def test_a_sweep_takes_a_pruned_plan(tmp_path: Path, cli: Cli) -> None:
     ]
     failure = points[2].failure
     assert failure is not None and failure["layer"] == "predict"
-    assert "cannot reach the front" in why(failure)
+    assert "cannot reach the front" in why(failure) and "between measured points" in why(failure)
+    set_language("zh")
+    assert "实测点之间" in why(failure) and "interpolated" not in why(failure)
+    set_language("en")
     assert points[1].canary
     every = list(points.values())
     assert points[2].number not in chosen_points(every, (), failed=True)
