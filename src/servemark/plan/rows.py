@@ -34,9 +34,9 @@ def worded(values: Mapping[str, object], lang: str | None = None) -> dict[str, o
     """Values of a reason for a sentence: the codes of a kind of point and of a prediction's class become words. Codes of
     another version stay as they are."""
     found = dict(values)
-    for name, head in (("kind", "plan.kind"), ("klass", "plan.prune.by")):
+    for name, head in (("kind", "plan.kind."), ("klass", "plan.prune.by.")):
         if isinstance(found.get(name), str):
-            found[name] = find_text(f"{head}.{found[name]}", lang) or found[name]
+            found[name] = find_text(f"{head}{found[name]}", lang) or found[name]
     return found
 
 
