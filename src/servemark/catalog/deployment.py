@@ -16,6 +16,8 @@ DUMMY = "dummy"
 """Weights that stand for no model."""
 COLOCATION = "allow_prefill_decode_colocation"
 """The engine setting that lets prefill and decode workers share a node."""
+SPREAD = "spread_workers"
+"""The field of `resources` that gives each worker of fewer GPUs than a node has a node of its own."""
 
 
 @dataclass(frozen=True, slots=True)
