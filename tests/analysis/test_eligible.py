@@ -82,10 +82,12 @@ def test_a_failed_eval_of_the_same_run_and_configuration() -> None:
 
 def test_far_below() -> None:
     """Ten results about 0.95 and one of 0.875: 0.075 below, against 0.03 and 4 x hypot(0.005, 1.4826 x 0.001) = 0.021.
-    0.93 is 0.02 below and no more than noise may give by this rule; four results in all are too few to tell."""
+    0.93 is 0.02 below and no more than noise may give by this rule; three others are enough to tell, two are not, as for
+    `eval` (tests/evals)."""
     rest = [scored(0.949 + 0.001 * (i % 3), run=f"r{i}") for i in range(10)]
     low = low_evals([*rest, scored(0.875, run="bad"), scored(0.93, run="ok")])
     assert [each.point.run for each in low] == ["bad"]
     assert low[0].median == pytest.approx(0.95, abs=0.001)
     assert low[0].others == 11
-    assert low_evals([*rest[:3], scored(0.5, run="bad")]) == []
+    assert [each.point.run for each in low_evals([*rest[:3], scored(0.5, run="bad")])] == ["bad"]
+    assert low_evals([*rest[:2], scored(0.5, run="bad")]) == []

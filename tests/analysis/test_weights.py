@@ -9,6 +9,7 @@ from tests.analysis.compare_points import point
 from servemark.analysis.comparable import comparable, difference
 from servemark.analysis.compare_match import match
 from servemark.analysis.compare_words import parts_of
+from servemark.analysis.front_findings import badges_of
 from servemark.analysis.measured import Measured
 
 
@@ -45,3 +46,11 @@ def test_topologies_are_paired_whatever_their_arms_are_called() -> None:
     assert match([one], [other], ("hardware",)).pairs == ()
     elsewhere = replace(other, identity=replace(other.identity, concurrency=16), point_key="k3")
     assert match([one], [elsewhere], ("topology",)).pairs == ()
+
+
+def test_a_badge_says_so_at_the_title() -> None:
+    """All points, some with their number, none; in both languages."""
+    one, other = dummy(point()), point("r2")
+    assert badges_of([one, one], "en") == ("random weights",) and badges_of([one, one], "zh") == ("随机权重",)
+    assert badges_of([one, other, other], "en") == ("random weights: 1 of 3 points",)
+    assert badges_of([other], "en") == badges_of([], "en") == ()

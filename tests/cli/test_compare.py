@@ -147,6 +147,9 @@ def test_a_commit(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert code == 2, (side, out)
         assert "Traceback" not in out
     assert not (tmp_path / "x").exists()
+    for side, key in (("HEAD:/etc/passwd", "compare.outside"), ("HEAD:/etc/../etc/hosts", "compare.outside")):
+        code, out = told(capsys, side, repository / "results", "--json")  # no word of `plan` and its options
+        assert code == 2 and json.loads(out)["error"]["key"] == key, out
 
 
 def test_the_store_by_selection_date_and_run(

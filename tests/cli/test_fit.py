@@ -22,7 +22,8 @@ from servemark.cli.fit_view import report_lines, report_plain
 from servemark.cli.main import run_cli
 from servemark.sizing import fit_target
 from servemark.sizing.fit import FitReport, fit
-from servemark.sizing.fit_target import Target, Wishes, asked_of, known_spelling
+from servemark.sizing.fit_target import Target, Wishes, asked_of
+from servemark.sizing.model_names import known_spelling, model_slip
 from servemark.sizing.words import amount
 
 GIB = 1 << 30
@@ -78,12 +79,25 @@ def value(report: FitReport, name: str, role: int = 0) -> float:
 
 def test_quickstart_fits_any_machine_that_runs_it() -> None:
     """98 MB of weights and 360 MiB of cache: exit code 0, every figure tagged."""
-    done = servemark("fit", "quickstart")
+    done = servemark("fit", "quickstart", "--details")
     assert done.returncode == 0 and done.stderr == "", done
     assert "FITS" in done.stdout and "0.35 GiB = 0.38 GB" in done.stdout
     tagged = ("exact", "declared", "assumed", "measured")
     figures = [line for line in done.stdout.splitlines() if line.startswith("  ") and " B" in line]
     assert figures and all(any(tag in line for tag in tagged) for line in figures)
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("gpu", ["b300", "h200"])
+def test_the_short_is_a_dozen_lines(lang: str, gpu: str) -> None:
+    """The verdict, where the room goes and what binds, of an arm with two roles and a store; all figures in --details.
+    On H200 191.69 GiB of weights meet 131.98 GiB: no cache, and so no word of how many requests it holds."""
+    arm = "kimi-k3-b300:kimik3-fp4-b300-dynamo-vllm-agentic-dspark-mooncake-dcp8-disagg-1p1d"
+    short = servemark("fit", arm, "--gpu", gpu, "--lang", lang).stdout
+    assert len(short.splitlines()) <= 12, short
+    assert "190.86 GiB" in short and "40%" in short and "--details" in short and "sizing." not in short
+    assert ("22 ± 2" in short) == (gpu == "b300") and ("1,048,576" in short) and "-67" not in short
+    assert servemark("fit", arm, "--gpu", gpu, "--lang", lang, "-v").stdout.startswith(short[:300])
 
 
 def test_real_log_replaces_assumptions() -> None:
@@ -232,6 +246,23 @@ def test_repackaged_names() -> None:
     assert known_spelling("Qwen/Qwen3.5-397B-A17B-FP8") is not None
     assert known_spelling("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B") is None
     assert known_spelling("") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("moonshotai/Kmii-K3", "moonshotai/kimi-k3"),
+        ("zai-org/GML-5.2-FP8", "zai-org/glm-5.2-fp8"),
+        ("openai/gpt-os-120b", "openai/gpt-oss-120b"),
+        ("meta-llama/Lama-3.1-8B-Instruct", "meta-llama/llama-3.1-8b-instruct"),
+        # other models of the same families, which only look alike; and what is no name of a repository
+        ("deepseek-ai/DeepSeek-R3", None), ("Qwen/Qwen3-14B", None), ("deepseek-ai/DeepSeek-V4-Flash", None),
+        ("nvidia/Kimi-K2.6-NVFP4", None), ("moonshotai/Kimi-K3", None), ("/models/kmii-k3", None), ("", None),
+    ],
+)  # fmt: skip
+def test_slips_of_model_names(name: str, near: str | None) -> None:
+    """A slip is one or two letters within a word; digits are never one."""
+    assert model_slip(name) == near
 
 
 def test_amounts() -> None:

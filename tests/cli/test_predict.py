@@ -266,7 +266,10 @@ def test_a_sweep_takes_a_pruned_plan(tmp_path: Path, cli: Cli) -> None:
     ]
     failure = points[2].failure
     assert failure is not None and failure["layer"] == "predict"
-    assert "cannot reach the front" in why(failure)
+    assert "cannot reach the front" in why(failure) and "between measured points" in why(failure)
+    set_language("zh")
+    assert "实测点之间" in why(failure) and "interpolated" not in why(failure)
+    set_language("en")
     assert points[1].canary
     every = list(points.values())
     assert points[2].number not in chosen_points(every, (), failed=True)
@@ -403,4 +406,17 @@ def test_a_plan_that_lets_everything_go_starts_nothing(tmp_path: Path, cli: Cli)
     (tmp_path / "plan.json").write_text(json.dumps(body), encoding="utf-8")
     code, _, err = cli("sweep", "start", "--plan", str(tmp_path / "plan.json"), "--rehearse")
     assert code == 2
-    assert "there is no suite" in err and len(err) < 1000
+    assert "no such folder" in err and "--suite" in err and len(err) < 1000
+
+
+def test_the_suite_of_a_plan_is_said(tmp_path: Path, cli: Cli) -> None:
+    """Its folder comes out of the file: named before anything runs, and refused where it is not here (a plan of another
+    machine), with the option that names another."""
+    body, plan = pruned_quickstart(cli, tmp_path / "plan.json"), tmp_path / "plan.json"
+    code, _, err = cli("sweep", "start", "--plan", str(plan), "--rehearse")
+    assert code == 0 and f"suite: {body['root']}, as {plan} names it" in err
+    plan.write_text(json.dumps(body | {"root": str(tmp_path / "moved")}), encoding="utf-8")
+    code, _, err = cli("sweep", "start", "--plan", str(plan), "--rehearse")
+    assert code == 2 and str(tmp_path / "moved") in err and "--suite SUITE" in err
+    code, _, err = cli("sweep", "start", "--plan", str(plan), "--suite", "quickstart", "--rehearse")
+    assert code == 0 and "as" not in err.splitlines()[0]

@@ -78,6 +78,19 @@ def test_small_workers_pack_and_decode_begins_on_a_fresh_node(tmp_path: Path) ->
     }
 
 
+def test_spread_workers_have_nodes_of_their_own(tmp_path: Path) -> None:
+    """Two prefill and three decode workers of two GPUs on five nodes of four, as published recipes book them with
+    `spread_workers`; packed they would take three, and share caches, links and host memory."""
+    text = roles("2 2 2", "3 3 2")
+    packed = recipe(tmp_path, text)
+    spread = recipe(tmp_path, text.replace("gpus_per_node: 4", "gpus_per_node: 4, spread_workers: true"))
+    assert nodes_of(place(packed)) == 3
+    assert [found[0][0] for found in shares(spread).values()] == [0, 1, 2, 3, 4]
+    assert {found[0][1] for found in shares(spread).values()} == {(0, 1)}
+    assert nodes_of(place(spread)) == spread.nodes_taken == 5
+    assert spread.fingerprint() != packed.fingerprint()
+
+
 def test_large_workers_take_whole_nodes(tmp_path: Path) -> None:
     """Eight GPUs on nodes of four: two nodes, rank 0 first."""
     found = shares(recipe(tmp_path, roles("1 1 4", "2 1 8")))

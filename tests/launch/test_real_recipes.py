@@ -8,7 +8,7 @@ import pytest
 from tests.launch.recipes import argv_of, job_of, option
 
 from servemark.base.errors import ServemarkError
-from servemark.catalog.deployment import COLOCATION, Deployment
+from servemark.catalog.deployment import COLOCATION, SPREAD, Deployment
 from servemark.catalog.nodes import Problem
 from servemark.catalog.recipe import read_recipe
 from servemark.launch.placement import nodes_of, place
@@ -74,6 +74,15 @@ def test_shared_nodes_are_counted_once() -> None:
     assert len(shared) >= 20
     for path, deployment in shared:
         assert deployment.nodes_taken == nodes_of(place(deployment)), path
+
+
+def test_a_plan_counts_the_nodes_that_a_placement_uses() -> None:
+    """Of every recipe; those with `spread_workers` book a node for each worker, however small."""
+    spread = 0
+    for path, deployment in recipes():
+        spread += bool(deployment.extras.get(SPREAD))
+        assert deployment.nodes_taken in {nodes_of(place(deployment)), 0}, path
+    assert spread >= 9
 
 
 def test_ports_of_every_recipe_are_its_own() -> None:

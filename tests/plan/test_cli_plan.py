@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from servemark.checks.example import write
+
 SRC = Path(__file__).resolve().parents[2] / "src"
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -54,6 +56,9 @@ def test_the_shipped_suite_for_a_person() -> None:
     assert (
         "quickstart/agg1xtp1@4" in out and "concurrency listed by the arm" in out and "cluster:local" in out
     )
+    # its entry says `multinode: true` for one worker on one node: nodes are counted, not taken from that word
+    assert "Kinds: 3 agentic on one node\n" in out and "multi-node" not in out
+    assert "(agentic, multinode: true)" in " ".join(out.split())
 
 
 def test_json_is_one_object_with_stable_keys() -> None:
@@ -218,3 +223,13 @@ def test_a_plan_loads_no_drawing_and_no_json_library() -> None:
         [sys.executable, "-c", code], capture_output=True, check=True, env=environment, timeout=60
     )
     assert done.stderr.decode().strip().endswith("[]")
+
+
+def test_more_nodes_than_there_are(tmp_path: Path) -> None:
+    """The example's disaggregated recipe books two nodes: said where the clusters file counts one node behind its label,
+    and never by the label's runners, of which each may book several."""
+    counted = ("clusters.yaml", "gpus-per-node: 8}", "gpus-per-node: 8, nodes: 1}")
+    out = run(str(write(tmp_path / "one", (counted,))))[1]
+    assert "take 2 each, cluster:h9-lab has 1" in " ".join(out.split())
+    runners = ("clusters.yaml", "[h9-lab_00, h9-lab_01]", "[h9-lab_00]")
+    assert "More nodes" not in run(str(write(tmp_path / "runner", (runners,))))[1]

@@ -148,7 +148,10 @@ def test_every_kind_of_arm_has_a_canary() -> None:
         "am/1p2d-tp4-tp8@8",
     ]
     assert [row.canary for row in made.rows] == [True] * 4 + [False] * 6
-    assert made.rows[0].why[-1].said("en") == "canary: cheapest fixed-single point"
+    assert (
+        made.rows[0].why[-1].said("en")
+        == "canary: the cheapest point of its kind (fixed-sequence, multinode: false)"
+    )
     assert len(made.rows) == 10 and not any(row.canary for row in plan(suite(*KINDS), canary=False).rows)
 
 

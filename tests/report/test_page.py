@@ -320,3 +320,14 @@ def test_write_is_whole_or_not_at_all(data: dict[str, ReportData], tmp_path: Pat
 def test_same_data_same_bytes(folders: list[Path]) -> None:
     """No clock and no chance in the page."""
     assert _render(folders) == _render(folders)
+
+
+@pytest.mark.parametrize(("lang", "said"), [("en", "random weights"), ("zh", "随机权重")])
+def test_random_weights_stand_at_the_title(data: dict[str, ReportData], lang: str, said: str) -> None:
+    """Before the facts, and not there where weights are the model's own."""
+    made = data[lang]
+    assert said not in render_report(made, lang)
+    page = render_report(
+        dataclasses.replace(made, header=dataclasses.replace(made.header, weights="dummy")), lang
+    )
+    assert page.index("</h1>") < page.index(said) < page.index('class="facts"')

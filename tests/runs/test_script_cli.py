@@ -66,3 +66,19 @@ def test_a_port_that_was_chosen_is_nobody_elses(capsys: pytest.CaptureFixture[st
     assert "--http-port 20000" in said
     listen = re.search(r"--listen-client-urls http://\S*?:(\d+) ", said)
     assert listen is not None and listen[1] == "20001"
+
+
+@pytest.mark.parametrize("how", [["--script"], ["--render", "kubernetes"]])
+def test_what_scores_need_is_not_left_out_in_silence(
+    capsys: pytest.CaptureFixture[str], how: list[str]
+) -> None:
+    """The arm forces 3.36 tokens a step: comments in what is rendered and one line on stderr say that accuracy needs another
+    start, and by which settings; an arm that forces nothing says nothing."""
+    assert run_cli(["run", ARM, *how, "--lang", "en"]) == 0
+    out, err = capsys.readouterr()
+    said = [line for line in out.splitlines()[:8] if line.startswith("# ")]
+    assert "forces an acceptance length" in said[0] and said[0].removeprefix("# ") == err.strip()
+    assert any("synthetic_acceptance_length: 3.36 → —" in line for line in said)
+    assert run_cli(["run", "quickstart", "--script", "--lang", "en"]) == 0
+    out, err = capsys.readouterr()
+    assert "acceptance" not in out and err == ""

@@ -232,6 +232,8 @@ def test_pages_and_files(shared_home: Path, made: Made) -> None:
         assert "immutable" in found.headers["cache-control"]
         assert made["ask"](app, address, headers={"if-none-match": found.headers["etag"]}).status_code == 304
     assert "no-cache" in made["ask"](app, "/").headers["cache-control"]
+    moved = made["ask"](app, "/overview?lang=zh")  # the first page by its name
+    assert moved.status_code == 308 and moved.headers["location"] == "/?lang=zh"
 
 
 @pytest.mark.parametrize(

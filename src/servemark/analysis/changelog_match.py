@@ -12,7 +12,8 @@ from fnmatch import fnmatchcase
 
 from servemark.analysis.measured import Measured
 from servemark.catalog.changelog import ChangelogEntry
-from servemark.results.importers.inferencex_names import FRAMEWORKS, PRECISIONS, hardware_id, model_id
+from servemark.results.importers.inferencex_names import FRAMEWORKS, hardware_id, model_id
+from servemark.results.importers.precision_names import FAMILIES
 
 MAX_ENTRIES = 5
 MIN_TAG = 5
@@ -92,6 +93,6 @@ def _contradicts(part: str, point: Measured) -> bool:
     hardware = hardware_id(part)
     if hardware is not None:
         return hardware != point.identity.hardware
-    if part in PRECISIONS:
-        return PRECISIONS[part] != point.identity.precision.family
+    if part in FAMILIES:
+        return FAMILIES[part] != point.identity.precision.family
     return part in FRAMEWORKS and FRAMEWORKS[part][1] != point.identity.engine

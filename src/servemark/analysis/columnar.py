@@ -67,6 +67,7 @@ def columnar(view: FrontView) -> dict[str, object]:
         "findings": list(view.findings),
         "target": _target(view.target),
         "notes": list(view.notes),
+        "badges": list(view.badges),
         "card": view.card,
     }
 

@@ -7,8 +7,6 @@ model reaches elsewhere is named as a warning.
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,19 +15,12 @@ from servemark.analysis.axes import Reading
 from servemark.analysis.front import ERROR_RATE_LIMIT
 from servemark.analysis.measured import Measured
 from servemark.base.messages import find_text, text
+from servemark.evals.verdict import FAR_BELOW, beside_others
 from servemark.results.gates.base import GateFinding, Severity
 from servemark.results.gates.words import sentence, title
 from servemark.results.point import Eval
 
 EVAL = "eval"
-FEW_EVALS = 5
-"""With fewer results of a model and task nothing is called far below."""
-FAR_BELOW = 0.03
-"""Three points of accuracy: less is called far below by no noise of its own."""
-FAR_BELOW_ERRORS = 4.0
-"""Standard errors (of the score and of the others' spread, together) that it must be below the median."""
-_MAD_TO_SD = 1.4826
-"""Median absolute deviation -> standard deviation of a normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,23 +152,21 @@ def _errors(point: Measured) -> Doubt | None:
 
 
 def low_evals(evals: Sequence[Measured]) -> list[LowEval]:
-    """Accuracy results far below the same model's others on the same task and metric, the farthest first.
-
-    Far: below the median by more than `FAR_BELOW` and by more than `FAR_BELOW_ERRORS` times the root of the score's own
-    squared standard error and the squared spread (from the median absolute deviation) of the others.
-    """
+    """Accuracy results far below the same model's others on the same task and metric, the farthest first: by the rule of
+    `evals.verdict.beside_others`, so that a front, the overview and `eval` call the same scores low."""
     alike: dict[tuple[str, str, str], list[tuple[Measured, Eval]]] = defaultdict(list)
     for point in evals:
         for each in point.evals:
             alike[point.identity.model, each.task, each.metric].append((point, each))
     found = []
     for some in alike.values():
-        if len(some) < FEW_EVALS:
-            continue
-        middle = statistics.median(each.score for _, each in some)
-        spread = _MAD_TO_SD * statistics.median(abs(each.score - middle) for _, each in some)
-        for point, each in some:
-            error = math.hypot(each.stderr or 0.0, spread)
-            if middle - each.score > max(FAR_BELOW, FAR_BELOW_ERRORS * error):
-                found.append(LowEval(point, each, middle, len(some) - 1))
+        ordered = sorted(each.score for _, each in some)
+        above = ordered[min(len(ordered) // 2 + 1, len(ordered) - 1)]  # no median of others lies higher
+        for number, (point, each) in enumerate(some):
+            if above - each.score <= FAR_BELOW:
+                continue
+            others = [other.score for _, other in (*some[:number], *some[number + 1 :])]
+            beside = beside_others(each.score, each.stderr or 0.0, others)
+            if beside is not None and beside.far_below:
+                found.append(LowEval(point, each, beside.median, beside.others))
     return sorted(found, key=lambda low: (low.score.score - low.median, low.point.ref, low.score.metric))

@@ -148,6 +148,16 @@ def _overlap(view: FrontView, one: int, other: int) -> bool:
     return a is not None and b is not None and a[0] <= b[1] and b[0] <= a[1]
 
 
+def badges_of(points: Sequence[Measured], lang: str | None = None) -> tuple[str, ...]:
+    """What nobody may overlook: that all points, or some, are of random weights."""
+    made_up = sum(weights_of(point) != MODEL_WEIGHTS for point in points)
+    if not made_up:
+        return ()
+    if made_up == len(points):
+        return (text("front.badge.weights", lang),)
+    return (text("front.badge.weights_some", lang, points=made_up, all=len(points)),)
+
+
 def notes_of(
     view: FrontView, points: Sequence[Measured], ready: FrontPoints, lang: str | None = None
 ) -> tuple[str, ...]:

@@ -144,3 +144,5 @@ class FrontView:
     notes: tuple[str, ...]
     card: str | None = None
     """`NAME@DATE` of the rate card that costs are of; None where no column is a cost."""
+    badges: tuple[str, ...] = ()
+    """Of what its figures are, in a few words that stand at the title: that weights were random values."""

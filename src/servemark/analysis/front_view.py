@@ -16,7 +16,7 @@ from servemark.analysis.configurations import series_label, topology_label
 from servemark.analysis.costs import is_cost
 from servemark.analysis.eligible import Doubt
 from servemark.analysis.front import Candidate, Front, front
-from servemark.analysis.front_findings import findings_of, notes_of
+from servemark.analysis.front_findings import badges_of, findings_of, notes_of
 from servemark.analysis.front_points import FrontPoints, front_points
 from servemark.analysis.front_targets import target_view
 from servemark.analysis.front_types import (
@@ -178,7 +178,9 @@ def _ordered(placed: Sequence[Spot], kinds: Sequence[Comparable], axes: Axes) ->
     for some in by_group.values():
         on = [some[int(candidate.id)] for candidate in axes.front(enumerate(some)).on]
         held.update(spot.key for spot in on)
-        for key, low, high in stretches([(s.key, s.x or 0.0) for s in on], axes.x.metric.better):
+        # Along x, and of points that stand on each other always the same one first.
+        held_at = sorted(((s.key, s.x or 0.0) for s in on), key=lambda held: (held[1], held[0]))
+        for key, low, high in stretches(held_at, axes.x.metric.better):
             wide[key] += high - low
     keys = sorted(counted, key=lambda k: (k[0], not k[1], -wide[k], -held[k], -counted[k], k[2]))
     place = {key: number for number, key in enumerate(keys)}
@@ -237,7 +239,12 @@ def _assembled(
     )
     view = replace(view, target=target_view(view, options.target, lang))
     points = [spot.point for spot in order.rows]
-    return replace(view, findings=findings_of(view, lang), notes=notes_of(view, points, ready, lang))
+    return replace(
+        view,
+        findings=findings_of(view, lang),
+        notes=notes_of(view, points, ready, lang),
+        badges=badges_of(points, lang),
+    )
 
 
 def _edition(options: FrontOptions, addresses: Iterable[Address]) -> str | None:

@@ -157,6 +157,7 @@ def _header(rows: Sequence[ResultRow], runs: Sequence[RunFiles], lang: str) -> H
         engine=" ".join(str(part) for part in named if part) or None,
         hardware=_hardware(identity, observed),
         workload=_named(workload.get("name")),
+        weights=_named(identity.get("weights")),
     )
 
 

@@ -37,6 +37,8 @@ class Header:
     engine: str | None
     hardware: str | None
     workload: str | None
+    weights: str | None = None
+    """`dummy` for random weights; None: the model's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,8 @@ class LaunchCluster:
     partition: str | None = None
     account: str | None = None
     gpus_per_node: int | None = None
+    nodes: int | None = None
+    """How many a job can have; None where nobody says."""
     dram_mib: int | None = None
     image_cache: Path | None = None
     mounts: tuple[Path, ...] = ()
@@ -167,6 +169,7 @@ def _cluster(name: str, inner: Fields) -> LaunchCluster:
         partition=_word(inner, "partition"),
         account=_word(inner, "account"),
         gpus_per_node=inner.integer("gpus-per-node", minimum=0),
+        nodes=inner.integer("nodes", minimum=1),
         dram_mib=inner.integer("dram-mib", minimum=1),
         image_cache=_path(inner, "image-cache", inner.text("image-cache")),
         mounts=tuple(

@@ -12,11 +12,13 @@ from servemark.catalog.nodes import Node, Position, Problem
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One node: host memory in MiB (2^20) that may be used, and its GPUs."""
+    """One node: host memory in MiB (2^20) that may be used, and its GPUs. `nodes`: how many the label has, where
+    the file says so; its runners are no nodes, each may book several."""
 
     available_cpu_dram_mib: int
     gpus_per_node: int
     at: Position
+    nodes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,10 @@ def clusters_of(root: Node, problems: list[Problem]) -> Clusters:
             continue
         mib = inner.integer("available-cpu-dram-mib", minimum=1, required=True)
         gpus = inner.integer("gpus-per-node", minimum=1, required=True)
+        count = inner.integer("nodes", minimum=1)
         inner.no_others()
         if mib is not None and gpus is not None:
-            hardware[label] = Hardware(mib, gpus, inner.node.at)
+            hardware[label] = Hardware(mib, gpus, inner.node.at, count)
     if top.get("launch") is not None:
         launch_clusters_of(root, problems)
     top.no_others()

@@ -16,6 +16,8 @@ DUMMY = "dummy"
 """Weights that stand for no model."""
 COLOCATION = "allow_prefill_decode_colocation"
 """The engine setting that lets prefill and decode workers share a node."""
+SPREAD = "spread_workers"
+"""The field of `resources` that gives each worker of fewer GPUs than a node has a node of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,9 @@ class Deployment:
     kv_transfer: tuple[str, ...] = ()
     """Engines that carry KV between roles, from connectors and arguments: `nixl`, `mooncake`, `ucx`, ..."""
     time_limit_s: int | None = None
+    sbatch_options: tuple[str, ...] = field(default=(), compare=False)
+    """Of the batch system, as `--NAME=VALUE`: they steer where it runs and change nothing of what runs."""
+    srun_options: tuple[str, ...] = field(default=(), compare=False)
     extras: dict[str, object] = field(default_factory=dict)
     """Other engine-wide settings (colocation, launch mode, KV events, set-up script), as written."""
     node: Node | None = field(default=None, compare=False, repr=False)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servemark.catalog import recipe_v2
-from servemark.catalog.deployment import Deployment, RoleSpec, Service
+from servemark.catalog.deployment import SPREAD, Deployment, RoleSpec, Service
 from servemark.catalog.fields import Fields
 from servemark.catalog.kv_and_spec import transfer_engines
 from servemark.catalog.nodes import Node, Problem
 from servemark.catalog.recipe_parts import (
+    batch_options,
     benchmark_of,
     environment_of,
     frontend_of,
@@ -29,8 +30,6 @@ _UNREAD = (
     "post_eval",
     "profiling",
     "reporting",
-    "sbatch_directives",
-    "srun_options",
     "telemetry",
 )
 """Top-level fields that steer the batch system, hosts or tooling and change no fact of the deployment."""
@@ -85,7 +84,7 @@ def _deployment(root: Node, problems: list[Problem], variant: str | None) -> Dep
     if model is not None:
         model.no_others(lenient=True)
     parts = _parts_v1(top) if shape == 1 else _parts_v2(top)
-    gpu_type, per_node = _node_facts(top, strict=shape == 2)
+    gpu_type, per_node, spread = _node_facts(top, strict=shape == 2)
     budget, stated = ready_budget(top)
     software, identity = software_of(top)
     setup = top.text("setup_script")
@@ -114,7 +113,13 @@ def _deployment(root: Node, problems: list[Problem], variant: str | None) -> Dep
         images=images_of(top),
         kv_transfer=transfer_engines(parts.roles),
         time_limit_s=time_limit(top),
-        extras={**parts.extras, **({"setup_script": setup} if setup else {})},
+        sbatch_options=batch_options(top, "sbatch_directives"),
+        srun_options=batch_options(top, "srun_options"),
+        extras={
+            **parts.extras,
+            **({"setup_script": setup} if setup else {}),
+            **({SPREAD: True} if spread else {}),
+        },
         node=root,
     )
     top.asked |= set(_UNREAD)
@@ -154,16 +159,18 @@ def _parts_v2(top: Fields) -> _Parts:
     return _Parts(name or "", recipe_v2.roles_of(top, name or ""), recipe_v2.services_of(top), port, extras)
 
 
-def _node_facts(top: Fields, *, strict: bool) -> tuple[str | None, int | None]:
-    """GPU type and GPUs of a node. Schema 1's own reader has reported what is wrong with them."""
+def _node_facts(top: Fields, *, strict: bool) -> tuple[str | None, int | None, bool]:
+    """GPU type, GPUs of a node, and whether each worker has a node of its own. Schema 1's own reader has reported what is
+    wrong with them."""
     quiet: list[Problem] = []
     found = top.get("resources")
     if found is None or found.entries is None:
         if strict and found is not None:
             top.mapping("resources", "resources")
-        return None, None
+        return None, None, False
     resources = Fields(found, top.problems if strict else quiet, "resources")
     facts = resources.text("gpu_type"), resources.integer("gpus_per_node", minimum=0)
+    spread = resources.boolean(SPREAD)
     if strict:
         resources.no_others(lenient=True)
-    return facts
+    return *facts, spread is True

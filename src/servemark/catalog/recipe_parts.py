@@ -73,6 +73,20 @@ def role_of(  # noqa: PLR0917 - what makes a role
     )
 
 
+def batch_options(top: Fields, name: str) -> tuple[str, ...]:
+    """A block of options of the batch system, as `--NAME=VALUE`; `--NAME` alone where the value is empty or true, nothing
+    where it is false or null."""
+    found = top.mapping(name, name)
+    options = []
+    for option, node in (found.node.entries or {}).items() if found else ():
+        if isinstance(node.scalar, bool) or node.scalar is None:
+            options += [f"--{option}"] if node.scalar is True else []
+        else:
+            value = str(node.scalar).strip()
+            options.append(f"--{option}={value}" if value else f"--{option}")
+    return tuple(options)
+
+
 def ready_budget(top: Fields) -> tuple[float, bool]:
     """Seconds until a deployment must answer, and whether the recipe states it."""
     health = top.mapping("health_check", "health_check")

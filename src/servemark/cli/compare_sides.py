@@ -95,7 +95,7 @@ def _of_git(argument: str, narrow: Selection, intake: Intake) -> Side:
         while not base.is_dir():
             base = base.parent
         name = str(path.relative_to(base)) if ".." not in path.parts else path.name
-    tree = GitTree.open(base, ref, MAX_GIT_BYTES)
+    tree = _tree(base, ref, argument)
     wanted = "" if name in {"", "."} else str(PurePosixPath(name))
     paths = [
         each for each in sorted(tree.blobs) if not wanted or each == wanted or each.startswith(f"{wanted}/")
@@ -106,6 +106,17 @@ def _of_git(argument: str, narrow: Selection, intake: Intake) -> Side:
         raise input_error("compare.many_files", ref=ref, path=name, count=len(paths), limit=MAX_GIT_FILES)
     read = read_unstored(_blobs(tree, ref, paths), intake)
     return _narrowed(argument, read, narrow)
+
+
+def _tree(base: Path, ref: str, argument: str) -> GitTree:
+    """The commit's files below a folder. ServemarkError (exit 2) that says which of path and folder is in no repository."""
+    try:
+        return GitTree.open(base, ref, MAX_GIT_BYTES)
+    except ServemarkError as error:
+        if error.key != "plan.no_repository":
+            raise
+        key = "compare.no_repository" if base == Path.cwd() else "compare.outside"
+        raise input_error(key, side=argument[:200], ref=ref[:80], folder=str(base.resolve())[:200]) from None
 
 
 def _blobs(tree: GitTree, ref: str, paths: Sequence[str]) -> Iterator[Found | Refused]:

@@ -145,9 +145,10 @@ def _run(
 ) -> int:
     """Ask, show the scores and, where one is asked for, the verdict: one object where it is JSON."""
     from servemark.cli.eval_view import print_eval, show_progress  # noqa: PLC0415
+    from servemark.cli.plain_progress import Lines, PlainEval  # noqa: PLC0415
     from servemark.runs.eval_run import run_eval, summary  # noqa: PLC0415
 
-    progress = show_progress if sys.stderr.isatty() else None
+    progress = show_progress if sys.stderr.isatty() else PlainEval(Lines())
     result = run_eval(request, folder, take_up=resume, on_progress=progress)
     code, said = 0 if result.complete else 1, summary(request, result)
     if not as_json:

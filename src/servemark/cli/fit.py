@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 @click.option("--reserve", metavar="GIB", help="sizing.option.reserve")
 @click.option("--role", metavar="NAME", help="sizing.option.role")
 @click.option("--from-log", type=click.Path(path_type=Path), metavar="FILE", help="sizing.option.from_log")
+@click.option("--details", "-v", is_flag=True, help="sizing.option.details")
 @click.option("--explain", is_flag=True, help="sizing.option.explain")
 @common
-def fit(target: str, home: str | None, as_json: bool, explain: bool, **options: object) -> int:
+def fit(target: str, home: str | None, as_json: bool, details: bool, explain: bool, **options: object) -> int:
     """Work the memory out and print it; exit 0 fits, 1 does not fit or cannot be said."""
     del home  # nothing is written
     gc.disable()  # a short process whose trees are all in use until its end
@@ -40,7 +41,7 @@ def fit(target: str, home: str | None, as_json: bool, explain: bool, **options: 
     if as_json:
         click.echo(json.dumps(report_plain(report), ensure_ascii=False, allow_nan=False))
     else:
-        for line in report_lines(report, explain=explain):
+        for line in report_lines(report, explain=explain, details=details):
             click.echo(line)
     gc.freeze()  # nothing is searched for cycles at exit
     return 0 if report.verdict.kind == "fits" else 1

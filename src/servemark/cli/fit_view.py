@@ -6,7 +6,8 @@ import shutil
 
 from servemark.base.joined import with_head
 from servemark.base.messages import text
-from servemark.cli.text_table import columns_of, padded, wrapped
+from servemark.cli.fit_summary import rest_lines, summary_lines
+from servemark.cli.text_table import columns_of, padded, shortened_end, wrapped
 from servemark.sizing.fit import FitReport, RoleFit
 from servemark.sizing.lines import Line, Remark
 from servemark.sizing.words import amount, number, verdict_text
@@ -15,8 +16,8 @@ MAX_WIDTH = 120
 SCOPES = ("model", "rank", "share", "worker", "node", "role", "job", "request", "nic")
 
 
-def report_lines(report: FitReport, *, explain: bool) -> list[str]:
-    """The report for a terminal."""
+def report_lines(report: FitReport, *, explain: bool, details: bool = True) -> list[str]:
+    """The report for a terminal: the verdict and its short, then, when asked for, every figure with its tag."""
     width = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
     asked = report.asked
     lines = wrapped(asked.title, width, "")
@@ -26,7 +27,19 @@ def report_lines(report: FitReport, *, explain: bool) -> list[str]:
         context=f"{asked.context:,}",
     )  # fmt: skip
     lines += wrapped(head, width, "")
-    lines += ["", *wrapped(verdict_text(report.verdict), width, ""), ""]
+    lines += ["", *wrapped(verdict_text(report.verdict), width, "")]
+    lines += summary_lines(report, width)
+    if not details and not explain:
+        for remark in report.remarks:
+            if remark.severity != "note":
+                lines.append(shortened_end(remark_text(remark), width))
+        return lines + rest_lines(report, width)
+    return [*lines, "", *_details(report, width, explain=explain)]
+
+
+def _details(report: FitReport, width: int, *, explain: bool) -> list[str]:
+    """Every figure by role and scope, all remarks, and what the tags mean."""
+    lines: list[str] = []
     columns = _Columns(width, explain=explain)
     columns.section(text("sizing.view.model"), report.model)
     for made in report.roles:

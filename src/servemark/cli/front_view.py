@@ -42,6 +42,8 @@ def print_front(view: FrontView, *, all_lines: bool, plot: bool) -> None:
         words = text("front.cli.selected", None, words=" ".join(view.selection.words()))
         for line in wrapped(printable(words), width, ""):
             console.print(Text(line, "bold"))
+    for badge in view.badges:
+        console.print(Text(f"! {badge}", "bold yellow"))
     axes = text("front.cli.axes", None, x=_axis(view.x), y=_axis(view.y))
     for line in wrapped(axes, width, ""):
         console.print(Text(line, "dim"))

@@ -29,6 +29,8 @@ def print_line(console: Console, data: ReportData) -> None:
     """Everything a person wants to know at the end of a run, in one screen."""
     console.print()
     console.print(Text(data.header.title, style="bold"))
+    if data.header.weights is not None:
+        console.print(Text(f"! {text('front.badge.weights')}", style="bold yellow"))
     facts = [data.header.model, data.header.engine, data.header.hardware]
     console.print(Text(" · ".join(fact for fact in facts if fact), style="dim"))
     console.print(_table(data))

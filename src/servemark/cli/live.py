@@ -1,4 +1,5 @@
-"""The live view of a run: phases, a bar a point, running numbers. On stderr, and only on a terminal."""
+"""The live view of a run: phases, a bar a point, running numbers. On stderr, and only on a terminal;
+`plain_progress` tells the same elsewhere."""
 
 from __future__ import annotations
 
@@ -11,23 +12,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text as RichText
 
-from servemark.analysis.format import display
 from servemark.base.errors import ServemarkError
 from servemark.base.messages import text
 from servemark.catalog.phase_budgets import PHASES as ALL_PHASES
+from servemark.cli.plain_progress import numbers_text, point_text
 from servemark.cli.safe_text import Text
-from servemark.metrics.derive import value_of
 from servemark.replay.loop import ProgressSnapshot
 from servemark.results.row import ResultRow
-from servemark.results.serialize import row_to_json
 
 PHASES = ("allocate", "workers", "warmup", "replay", "evals", "collect")
 """Always shown; another phase is shown in its place while it goes on."""
-
-
-def shown(value: float | None, unit: str) -> str:
-    """One figure with its unit, or a dash."""
-    return display(unit, [value]).text(value)
 
 
 class LiveView:
@@ -78,17 +72,7 @@ class LiveView:
         """Running numbers of the window."""
         if self.current is not None and snapshot.planned:
             self.shares[self.current] = snapshot.done / snapshot.planned
-        ttft = shown(snapshot.ttft_p50_s, "s")
-        speed = shown(snapshot.tokens_per_s, "tok/s")
-        self.numbers = text(
-            "cli.live.numbers",
-            None,
-            done=snapshot.done,
-            planned=snapshot.planned,
-            ttft=ttft,
-            speed=speed,
-            errors=snapshot.errors,
-        )
+        self.numbers = numbers_text(snapshot)
 
     def eval_progress(self, task: str, done: int, total: int, correct: int) -> None:
         """Accuracy so far."""
@@ -99,19 +83,7 @@ class LiveView:
         if row.concurrency is not None:
             self.points[row.concurrency] = "done"
             self.shares[row.concurrency] = 1.0
-        score = row.evals[0] if row.evals else None
-        plain = row_to_json(row)
-        line = text(
-            "cli.live.point_done",
-            None,
-            concurrency=row.concurrency,
-            ttft=shown(value_of(plain, "ttft_s.p50"), "s"),
-            users=shown(value_of(plain, "interactivity.p50"), "tok/s"),
-            speed=shown(value_of(plain, "output_tokens_per_s"), "tok/s"),
-        )
-        if score is not None and score.answered:
-            line += text("cli.live.point_eval", None, score=f"{score.score:.1%}", se=f"{score.stderr:.1%}")
-        self.console.print(Text("✓ ", style="green") + Text(line))
+        self.console.print(Text("✓ ", style="green") + Text(point_text(row)))
 
     def point_failed(self, concurrency: int, error: ServemarkError) -> None:
         """Said in full when the run ends; here it is only marked."""

@@ -116,11 +116,11 @@ def _facts(plan: Plan, summary: Summary) -> list[str]:
         for state in RECIPE_STATES
         if summary.recipes.get(state)
     ]
-    kinds = in_list(f"{text(f'plan.kind.{kind}')} {count}" for kind, count in sorted(summary.kinds.items()))
     lines = [
-        text("plan.view.kinds", None, kinds=kinds),
+        text("plan.view.kinds", None, kinds=in_list(_spread(summary))),
         text("plan.view.recipes", None, recipes=clauses(recipes)),
     ]
+    lines += _beyond(plan)
     reasons = [f"{text(f'{key}.short')} {count}" for key, count in summary.reasons.items()]
     lines.append(text("plan.view.why", None, reasons=in_list(reasons)))
     if plan.removed:
@@ -128,6 +128,33 @@ def _facts(plan: Plan, summary: Summary) -> list[str]:
     minutes = {"fixed": int(FIXED_HOURS * 60), "start": int(START_HOURS * 60)}
     lines.append(text("plan.view.assumed", None, **minutes))
     return lines
+
+
+def _beyond(plan: Plan) -> list[str]:
+    """Arms that take more nodes than the clusters file counts behind their label: no run of them ever starts."""
+    there = plan.suite.clusters.hardware
+    found: dict[tuple[str, int, int], int] = {}
+    for row in plan.rows:
+        hardware = there.get(row.arm.runner)
+        if hardware is not None and hardware.nodes is not None and (row.nodes or 0) > hardware.nodes:
+            key = (row.arm.runner, row.nodes or 0, hardware.nodes)
+            found[key] = found.get(key, 0) + 1
+    return [
+        text("plan.view.beyond", None, cluster=cluster, nodes=nodes, have=have, points=points)
+        for (cluster, nodes, have), points in found.items()
+    ]
+
+
+def _spread(summary: Summary) -> list[str]:
+    """Points by kind of workload and nodes counted; what an entry calls itself is no count."""
+    found = sorted(summary.spread.items(), key=lambda each: (each[0][0], each[0][1] or 0))
+    told = []
+    for (kind, nodes), points in found:
+        form = "unknown" if nodes is None else "one" if nodes == 1 else "more"
+        told.append(
+            text(f"plan.spread.{form}", None, kind=text(f"plan.spread.{kind}"), nodes=nodes, points=points)
+        )
+    return told
 
 
 def _points(rows: Sequence[PlanRow], width: int) -> list[str]:

@@ -186,7 +186,7 @@ def _run(request: ReplayRequest, home: Home, as_json: bool) -> int:
     from servemark.runs.replay_run import run_replay  # noqa: PLC0415
 
     with ReplayView() as view:
-        result = run_replay(request, home, view.progress if view.shown else None)
+        result = run_replay(request, home, view.progress)
     if result.row.status != "complete":  # a last impatient signal must not cut off what is said
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)

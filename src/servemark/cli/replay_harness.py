@@ -17,7 +17,7 @@ from rich.table import Table
 from servemark.base.errors import input_error
 from servemark.base.home import Home
 from servemark.base.messages import text
-from servemark.cli.live import shown
+from servemark.cli.plain_progress import shown
 from servemark.cli.safe_text import Text
 from servemark.metrics.derive import value_of
 from servemark.metrics.registry import METRICS

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from servemark.base.messages import text
-from servemark.cli.live import shown
+from servemark.cli.plain_progress import Lines, shown
 from servemark.cli.safe_text import Text
 from servemark.metrics.derive import value_of
 from servemark.metrics.registry import METRICS
@@ -33,11 +33,12 @@ FIGURES = (
 
 
 class ReplayView:
-    """Draws a few times a second; nothing where stderr is no terminal."""
+    """Draws a few times a second; a plain line every half minute where stderr is no terminal."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
         self.shown = console.is_terminal
+        self._lines = Lines()
         self._live = Live(console=console, transient=True, refresh_per_second=4)
 
     def __enter__(self) -> ReplayView:
@@ -67,7 +68,10 @@ class ReplayView:
             first = text("cli.replay.live_stopping", None, flight=now.in_flight)
         elif now.warming:
             first = text("cli.replay.live_warming", None, flight=now.in_flight)
-        self._live.update(Text(first + "\n" + second))
+        if self.shown:
+            self._live.update(Text(first + "\n" + second))
+        else:
+            self._lines.sign(lambda: first + " · " + second)
 
 
 def print_replay(result: ReplayResult) -> None:

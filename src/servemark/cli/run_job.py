@@ -15,20 +15,21 @@ from servemark.base.errors import ServemarkError, input_error
 from servemark.base.files import make_folder
 from servemark.base.home import Home
 from servemark.base.messages import current_language, text
-from servemark.catalog.acceptance import differences
+from servemark.base.printable import one_line
+from servemark.catalog.acceptance import Difference, differences
 from servemark.catalog.selector import parse_selector
 from servemark.cli.line_view import print_line
 from servemark.cli.live import LiveView
+from servemark.cli.plain_progress import Lines, PlainView
 from servemark.launch.failure import printable
 from servemark.launch.job import PlannedStep
-from servemark.plan.points import choose
+from servemark.plan.points import Choice, choose
 from servemark.report.page import write_report
 from servemark.runs.deploy import check_deployment, script_of, shown_job
 from servemark.runs.line import LineOutcome, run_line
 from servemark.runs.manifest import cache_state, declared, workload_facts
 from servemark.runs.request import LineRequest
 from servemark.runs.site import find_cluster, site_of
-from servemark.runs.view import SilentView
 
 
 def check(request: LineRequest) -> None:
@@ -37,10 +38,10 @@ def check(request: LineRequest) -> None:
 
 
 def watch(request: LineRequest, home: Home, line_id: str | None = None) -> LineOutcome:
-    """Run the line with a live view on stderr when that is a terminal, silently else."""
+    """Run the line with a live view on stderr when that is a terminal, with plain lines there else."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        return run_line(request, home, SilentView(), line_id)
+        return run_line(request, home, PlainView(Lines()), line_id)
     with LiveView(console) as view:
         return run_line(request, home, view, line_id)
 
@@ -102,6 +103,7 @@ def dry_run_facts(request: LineRequest) -> dict[str, object]:
         "evals": [{"task": t.id, "version": t.version, "n": len(t.items)} for t in request.tasks],
         "inputs": request.inputs,
         "cluster": None if request.described is None else request.described.name,
+        "slurm_options": _slurm_options(request),
         "steps": _steps(request),
         "eval_steps": None if request.scored is None else _steps(request.scored),
     }
@@ -116,7 +118,7 @@ def _steps(request: LineRequest) -> list[dict[str, object]]:
             "node": step.node.name,
             "gpus": list(step.gpus),
             "argv": list(step.process.argv),
-            "command": launcher.describe(step.request()),
+            "command": launcher.describe(step.request(srun_options=_srun_options(request))),
             "env": dict(step.env),
             "files": dict(step.process.files),
             "ready": None
@@ -126,6 +128,19 @@ def _steps(request: LineRequest) -> list[dict[str, object]]:
         }
         for step in shown_steps(request)
     ]
+
+
+def _srun_options(request: LineRequest) -> tuple[str, ...]:
+    """The recipe's own, where Slurm is what starts its steps."""
+    return request.choice.deployment.srun_options if request.cluster is not None else ()
+
+
+def _slurm_options(request: LineRequest) -> dict[str, list[str]] | None:
+    """What the recipe gives sbatch, and srun for its workers and router; None on this machine."""
+    if request.cluster is None:
+        return None
+    found = request.choice.deployment
+    return {"sbatch": list(found.sbatch_options), "srun": list(found.srun_options)}
 
 
 def shown_steps(request: LineRequest) -> tuple[PlannedStep, ...]:
@@ -145,27 +160,55 @@ def script_text(
     found = find_cluster(choice, cluster, file, asked=asked) if cluster is not None else None
     if cluster is not None and found is None:
         raise input_error("cli.run.script_no_slurm", name=cluster[:80])
-    return script_of(choice, port, secrets, found)
+    first, _, rest = script_of(choice, port, secrets, found).partition("\n")
+    return "\n".join([first, *_not_for_scores(choice), rest])
 
 
 def kubernetes_text(selector: str, namespace: str | None, secrets: Sequence[str]) -> str:
     """The deployment that a selector names as Kubernetes manifests; names of secrets only."""
     from servemark.launch.kubernetes import kubernetes_manifests  # noqa: PLC0415 - rarely asked for
 
-    deployment = choose(parse_selector(selector)).deployment
-    return kubernetes_manifests(deployment, namespace=namespace, secrets=secrets)
+    choice = choose(parse_selector(selector))
+    said = kubernetes_manifests(choice.deployment, namespace=namespace, secrets=secrets)
+    return "\n".join([*_not_for_scores(choice), said])
+
+
+def _not_for_scores(choice: Choice) -> list[str]:
+    """Comments of what is rendered where it forces an acceptance length: accuracy needs another deployment, which is not
+    rendered beside it. The first is said on stderr too."""
+    measured, scored = choice.deployment, choice.verified
+    if scored is measured:
+        return []
+    head = text("cli.run.not_for_scores", None, recipe=measured.at)
+    click.echo(head, err=True)
+    if scored is None:
+        changes = [text("cli.run.scores_unread")]
+    elif scored.file != measured.file:
+        changes = [text("cli.run.scores_recipe", None, recipe=scored.at)]
+    else:
+        changes = [_change_line(each) for each in differences(measured, scored)]
+    return [f"# {one_line(each)}" for each in (head, *changes)]
+
+
+def _change_line(each: Difference) -> str:
+    """One setting in which what is scored differs."""
+    was, now = (
+        "—" if value is None else printable(str(value), 200) for value in (each.measured, each.scored)
+    )
+    name = printable(each.name, 200)
+    return text("cli.run.dry_scored_change", None, role=each.role, name=name, was=was, now=now)
 
 
 def _node_lines(request: LineRequest) -> list[str]:
     """Per node, exactly what would run, in the order of starting."""
     launcher = site_of(request.cluster, Path("HOME"), request.host).launcher
-    steps = shown_steps(request)
+    steps, own = shown_steps(request), _srun_options(request)
     lines = []
     for node in dict.fromkeys(step.node.name for step in steps):
         lines.append(text("cli.run.dry_node", None, node=node))
         for step in steps:
             if step.node.name == node:
-                shown = printable(shlex.join(launcher.describe(step.request())), 100_000)
+                shown = printable(shlex.join(launcher.describe(step.request(srun_options=own))), 100_000)
                 lines.append("  " + text("cli.run.dry_step", None, step=step.name, command=shown))
                 lines += [
                     "    " + text("cli.run.dry_file", None, path=step.config_dir / name)
@@ -181,14 +224,7 @@ def _scored_lines(request: LineRequest, scored: LineRequest) -> list[str]:
     """What the tasks are asked on instead, and how it differs; its commands where they are another recipe's."""
     measured, other = request.choice.deployment, scored.choice.deployment
     found = [text("cli.run.dry_scored", None, recipe=other.at, fingerprint=other.fingerprint()[:16])]
-    for each in differences(measured, other):
-        was, now = (
-            "—" if value is None else printable(str(value), 200) for value in (each.measured, each.scored)
-        )
-        name = printable(each.name, 200)
-        found.append(
-            "  " + text("cli.run.dry_scored_change", None, role=each.role, name=name, was=was, now=now)
-        )
+    found += [f"  {_change_line(each)}" for each in differences(measured, other)]
     return found if measured.file == other.file else found + _node_lines(scored)
 
 
@@ -233,6 +269,12 @@ def dry_run_text(request: LineRequest) -> str:
     lines += [text("cli.run.dry_eval", None, task=t.id, n=len(t.items)) for t in request.tasks]
     if request.not_scored is not None:
         lines.append(text("runs.not_scored", None, name=request.not_scored.name))
+    given = _slurm_options(request) or {}
+    lines += [
+        text("cli.run.dry_slurm", None, program=program, options=printable(shlex.join(options), 10_000))
+        for program, options in given.items()
+        if options
+    ]
     lines += _node_lines(request)
     if request.scored is not None:
         lines += _scored_lines(request, request.scored)

@@ -65,6 +65,8 @@ def start(home: str | None, as_json: bool, detach: bool, **options: object) -> i
 
     where = Home.resolve(home)
     asked, clusters = _asked(options, home)
+    if asked.plan is not None and asked.suite is None and not asked.selectors:
+        _tell_suite(Path(asked.plan))
     made = create(where, asked)
     control = Control(where, made.sweep_id, clusters)
     if not as_json:
@@ -72,6 +74,18 @@ def start(home: str | None, as_json: bool, detach: bool, **options: object) -> i
     if detach:
         return _detached(control, as_json=as_json)
     return _finish(control, _watched(control, "resume"), as_json=as_json)
+
+
+def _tell_suite(plan: Path) -> None:
+    """The folder that the sweep will run from, since the plan's file chose it and nobody on the command line."""
+    from servemark.base.printable import one_line  # noqa: PLC0415 - --help imports no room
+    from servemark.runs.sweep_prune import read_pruned_plan  # noqa: PLC0415
+
+    folder = read_pruned_plan(plan).suite_folder()
+    if folder is not None:
+        click.echo(
+            text("cli.sweep.plan_suite", None, folder=one_line(folder), path=one_line(str(plan))), err=True
+        )
 
 
 def _asked(options: dict[str, object], home: str | None) -> tuple[SweepOptions, dict[str, LaunchCluster]]:

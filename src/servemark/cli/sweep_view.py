@@ -14,7 +14,7 @@ import click
 from servemark.base.home import Home
 from servemark.base.messages import text
 from servemark.base.printable import one_line
-from servemark.cli.text_table import columns_of, padded, table
+from servemark.cli.text_table import columns_of, padded, shortened_end, table
 from servemark.runs.sweep_plan import SweepOptions
 from servemark.runs.sweep_status import SweepStatus, read_status, why
 from servemark.store.sweep_rows import PointState, SweepPoint, SweepRow
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SHOWN = 40
 """Rows of the table unless all are asked for: those that matter most now."""
 _LIVE_EVERY_S = 0.5
+_PLAIN_EVERY_S = 1.0
 _ENDED = (PointState.DONE, PointState.FAILED, PointState.SKIPPED, PointState.CANCELLED)
 _COLOURS = {
     PointState.DONE: "green",
@@ -69,11 +70,17 @@ def head_lines(status: SweepStatus, columns: int) -> list[str]:
     ended = sum(status.count(one) for one in _ENDED)
     cells = max(10, min(30, columns - 50))
     full = cells * ended // total if total else cells
+    second = f"{'█' * full}{'░' * (cells - full)} {counts_text(status)}"
+    return [shortened_end(line, columns) for line in (first, second, _left(status))]
+
+
+def counts_text(status: SweepStatus) -> str:
+    """`3/12  3 done · 1 running · 8 waiting`: ended of all, then how many are in each state."""
     counts = [
         f"{status.count(one)} {text(f'runs.sweep.point.{one}')}" for one in PointState if status.count(one)
     ]
-    second = f"{'█' * full}{'░' * (cells - full)} {ended}/{total}  " + " · ".join(counts)
-    return [shortened_end(line, columns) for line in (first, second, _left(status))]
+    ended = sum(status.count(one) for one in _ENDED)
+    return f"{ended}/{len(status.points)}  " + " · ".join(counts)
 
 
 def _left(status: SweepStatus) -> str:
@@ -143,18 +150,6 @@ def _why(point: SweepPoint, status: SweepStatus) -> str:
     if point.state is PointState.WAITING and point.not_before_s > status.now_s:
         said = text("cli.sweep.again_in", None, left=duration(point.not_before_s - status.now_s)) + " " + said
     return said
-
-
-def shortened_end(line: str, columns: int) -> str:
-    """The line with its end left out when it is too wide: of a reason the first words count."""
-    if columns_of(line) <= columns:
-        return line
-    kept = ""
-    for letter in line:
-        if columns_of(kept + letter) > columns - 1:
-            break
-        kept += letter
-    return kept.rstrip() + "…"
 
 
 def status_lines(status: SweepStatus, columns: int, limit: int | None) -> list[tuple[str, PointState | None]]:
@@ -240,13 +235,15 @@ def _screen(*, to_stderr: bool) -> Iterator[Callable[[SweepStatus, bool], None]]
 
 @contextlib.contextmanager
 def live_view(home: Home, sweep: SweepRow) -> Iterator[Callable[[Scheduler], None] | None]:
-    """Gives what the scheduler calls after changes: draws on stderr when that is a terminal; None else."""
-    if not sys.stderr.isatty():
-        yield None
-        return
+    """Gives what the scheduler calls after changes: draws on stderr when that is a terminal, a plain line there else
+    whenever a point began or ended, at most one a second; None where there is no sweep to read."""
     store = SweepStore.read(home.sweeps)
     if store is None:
         yield None
+        return
+    if not sys.stderr.isatty():
+        with store:
+            yield _plain_lines(home, store)
         return
     drawn_s = 0.0
     with store, _screen(to_stderr=True) as draw:
@@ -258,3 +255,23 @@ def live_view(home: Home, sweep: SweepRow) -> Iterator[Callable[[Scheduler], Non
                 draw(read_status(home, scheduler.sweep, store), False)
 
         yield changed
+
+
+def _plain_lines(home: Home, store: SweepStore) -> Callable[[Scheduler], None]:
+    from servemark.cli.plain_progress import Lines  # noqa: PLC0415 - `sweep list` needs none
+
+    lines, told, looked_s = Lines(), "", -_PLAIN_EVERY_S
+
+    def changed(scheduler: Scheduler) -> None:
+        nonlocal told, looked_s
+        if time.monotonic() - looked_s < _PLAIN_EVERY_S:
+            return
+        looked_s = time.monotonic()
+        status = read_status(home, scheduler.sweep, store)
+        now = counts_text(status)
+        if now != told:
+            told = now
+            open_now = status.count(PointState.WAITING) + status.count(PointState.RUNNING)
+            lines.say(f"{now} · {_left(status)}" if open_now else now)
+
+    return changed

@@ -73,3 +73,15 @@ def shortened(cell: str, width: int) -> str:
     head = (width - 1) // 2
     tail = width - 1 - head
     return f"{cell[:head]}…{cell[-tail:]}"
+
+
+def shortened_end(line: str, columns: int) -> str:
+    """The line with its end left out when it is too wide: of a reason the first words count."""
+    if columns_of(line) <= columns:
+        return line
+    kept = ""
+    for letter in line:
+        if columns_of(kept + letter) > columns - 1:
+            break
+        kept += letter
+    return kept.rstrip() + "…"

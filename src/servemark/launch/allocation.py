@@ -43,6 +43,8 @@ class AllocationRequest:
     time_limit_s: int
     wait_s: float
     exclude_nodes: tuple[str, ...] = ()
+    sbatch_options: tuple[str, ...] = ()
+    """The recipe's own; only a launcher of Slurm's reads them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,9 +69,12 @@ class PlannedStep:
     """Further nodes of a worker whose ranks are started together; `node` is the first."""
 
     def request(
-        self, secret_env: Mapping[str, str] | None = None, container: Container | None = None
+        self,
+        secret_env: Mapping[str, str] | None = None,
+        container: Container | None = None,
+        srun_options: tuple[str, ...] = (),
     ) -> StepRequest:
-        """What a launcher is asked for."""
+        """What a launcher is asked for. The recipe's options are those of its own steps, not of a service beside them."""
         return StepRequest(
             name=self.name,
             node=self.node,
@@ -85,6 +88,7 @@ class PlannedStep:
             also=self.also,
             tasks=self.process.tasks,
             grace_s=self._grace_s(),
+            srun_options=srun_options if self.stage != "services" else (),
         )
 
     def _grace_s(self) -> float:

@@ -57,6 +57,8 @@ class LiveJob:
     callbacks: Callbacks = field(default_factory=Callbacks)
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
     container: Container | None = None
+    srun_options: tuple[str, ...] = ()
+    """The recipe's own, for its workers and router."""
     side_budgets_s: Mapping[str, float] = field(default_factory=dict)
     """Stage -> seconds where it is not SIDE_BUDGET_S; workers have `ready_budget_s`."""
     steps: dict[str, Step] = field(default_factory=dict)
@@ -89,7 +91,9 @@ class LiveJob:
             write_atomic(planned.config_dir / name, text.encode("utf-8"))
         try:
             container = self._container(planned)
-            self.steps[planned.name] = self.allocation.start(planned.request(self.secret_env, container))
+            self.steps[planned.name] = self.allocation.start(
+                planned.request(self.secret_env, container, self.srun_options)
+            )
         except ServemarkError as error:
             error.values.setdefault("step", planned.name)
             raise

@@ -1,4 +1,5 @@
-"""Which worker gets which nodes and GPUs: prefill first, then decode, small workers packed, large ones on whole nodes."""
+"""Which worker gets which nodes and GPUs: prefill first, then decode, small workers packed
+(each on a node of its own where the recipe spreads them), large ones on whole nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from servemark.base.errors import Layer, ServemarkError
-from servemark.catalog.deployment import COLOCATION, Deployment, RoleName, RoleSpec
+from servemark.catalog.deployment import COLOCATION, SPREAD, Deployment, RoleName, RoleSpec
 
 ORDER: tuple[RoleName, ...] = ("prefill", "decode", "aggregated")
 _COLOCATION_WIDE = "allow_prefill_decode_colocation_across_nodes"
@@ -111,6 +112,7 @@ class _Filling:
         self.per_node = per_node
         self.booked = booked
         self.colocate = bool(deployment.extras.get(COLOCATION))
+        self.spread = bool(deployment.extras.get(SPREAD))
         self.wide = bool(deployment.extras.get(_COLOCATION_WIDE))
         self.total = sum(role.workers * role.gpus for role in deployment.roles)
         self.node, self.used = 0, 0
@@ -137,6 +139,8 @@ class _Filling:
                 whole = -(-role.gpus // self.per_node)
                 if role.gpus >= self.per_node:
                     node, used = node + (1 if used else 0) + whole, 0
+                elif self.spread:
+                    node, used = node + (1 if used else 0), self.per_node
                 elif used + role.gpus > self.per_node:
                     node, used = node + 1, role.gpus
                 else:
@@ -152,7 +156,7 @@ class _Filling:
                 self._next_node()
             share = NodeShare(self.node, tuple(range(self.used, self.used + role.gpus)))
             self._check(role, self.node)
-            self.used += role.gpus
+            self.used = self.per_node if self.spread else self.used + role.gpus
             return (share,)
         if self.used:
             self._next_node()

@@ -60,11 +60,13 @@ def sbatch_script(
     image: str | None = None,
     huge_pages: int = 0,
     site: ScriptSite | None = None,
+    srun_options: Sequence[str] = (),
 ) -> str:
     """The whole script. It starts the steps stage by stage, waits for each, and ends all when one ends.
 
     Nodes are taken whole, with all of their memory and CPUs, as runs take them: a job that says nothing gets one CPU of
-    each and a share of the memory. `site` is what a cluster asks for beside that.
+    each and a share of the memory. `site` is what a cluster asks for beside that, `srun_options` what the recipe gives its
+    own steps.
 
     `image` is what the recipe names. Where it lies is known on the cluster only: the script enters what IMAGE names,
     with MOUNTS, through pyxis' options, and says so when IMAGE is not set.
@@ -87,7 +89,7 @@ def sbatch_script(
         if steps:
             lines.append(f"# {stage}")
         for step in steps:
-            lines += _start(step)
+            lines += _start(step, srun_options)
         for step in steps:
             if step.process.probe is not None:
                 url = word(step.process.probe.base_url + step.process.probe.path)
@@ -118,8 +120,18 @@ def _head(name: str, nodes: int, gpus: int, time_limit_s: int, site: ScriptSite)
         lines.append(f"#SBATCH --gres=gpu:{gpus}")  # after --gpus-per-node no step may say --gres=none
     if site.whole_nodes:
         lines += ["#SBATCH --exclusive", "#SBATCH --mem=0"]
-    lines += [f"#SBATCH {option}" for option in site.options]
+    lines += [f"#SBATCH {directive(option)}" for option in site.options]
     return [*lines, f"#SBATCH --time={minutes}", "#SBATCH --no-requeue", f"#SBATCH --output={safe}-%j.out"]
+
+
+def directive(option: str) -> str:
+    """An option as a line of `#SBATCH` takes it. sbatch cuts such a line at blanks and at `#`, and reads quotes and
+    backslashes itself."""
+    if re.fullmatch(r"[A-Za-z0-9_.,:;/=@%+\-\[\]*&|()]+", option):
+        return option
+    name, mark, value = option.partition("=")
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{name}{mark}"{escaped}"'
 
 
 def _prologue(secrets: Sequence[str]) -> list[str]:
@@ -198,7 +210,7 @@ exit 1
 """
 
 
-def _start(step: PlannedStep) -> list[str]:
+def _start(step: PlannedStep, srun_options: Sequence[str]) -> list[str]:
     number = step.node.name.removeprefix("node")
     lines = [f"mkdir -p {word(str(step.work_dir))}"]
     for name, text in step.process.files.items():
@@ -216,6 +228,10 @@ def _start(step: PlannedStep) -> list[str]:
     srun += f" --chdir={word(str(step.work_dir))} --output={word(str(step.log_path))}"
     srun += " --gres=none" if not step.gpus else ""
     if step.stage != "services":
+        for option in srun_options:
+            quoted = shlex.quote(option)
+            # pyxis' own options mean nothing outside an image
+            srun += f" ${{IMAGE:+{quoted}}}" if "container-" in option.partition("=")[0] else f" {quoted}"
         srun += ' ${IMAGE:+--container-image="$IMAGE"} ${MOUNTS:+--container-mounts="$MOUNTS"}'
     words = [
         word(part) for part in ("env", *(f"{k}={v}" for k, v in sorted(env.items())), *step.process.argv)

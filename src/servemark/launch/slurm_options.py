@@ -54,6 +54,35 @@ RECIPE_OPTIONS = frozenset(
         "wait",
     }
 )
+RECIPE_DIRECTIVES = frozenset(
+    {
+        "comment",
+        "constraint",
+        "contiguous",
+        "core-spec",
+        "cpu-freq",
+        "cpus-per-gpu",
+        "cpus-per-task",
+        "distribution",
+        "exclusive",
+        "gpu-freq",
+        "hint",
+        "mem",
+        "mem-bind",
+        "mem-per-cpu",
+        "mem-per-gpu",
+        "network",
+        "segment",
+        "spread-job",
+        "switches",
+        "threads-per-core",
+        "tmp",
+        "wait-all-nodes",
+    }
+)
+"""What a recipe may say to sbatch: the kind of nodes and the share of them. How many nodes and GPUs, how long, where the
+output goes comes from the plan; partition, account, quality of service and which nodes from the clusters file."""
+_CONTAINER = re.compile(r"--(no-)?container-")
 STEP_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
 """What a step inherits of the launcher's environment beside its own variables."""
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -86,7 +115,8 @@ def sbatch_argv(
 
     Raises ServemarkError (input) for an option that this Slurm does not know yet.
     """
-    for option in cluster.sbatch:
+    own = recipe_directives(request.sbatch_options)
+    for option in (*own, *cluster.sbatch):
         if option.startswith("--segment") and version < _SEGMENT_SINCE:
             raise input_error(
                 "launch.slurm_segment",
@@ -106,7 +136,7 @@ def sbatch_argv(
         excluded = dict.fromkeys((*cluster.exclude_nodes, *request.exclude_nodes))
         if excluded:
             argv.append(f"--exclude={','.join(excluded)}")
-        argv += cluster.sbatch
+        argv += [*own, *cluster.sbatch]  # of an option that is given twice sbatch takes the last: the site's
     return [*argv, *script]
 
 
@@ -160,7 +190,7 @@ def step_argv(
         argv.append("--cpu-bind=none")
     argv += container_options(cluster, request.container, own)
     argv += cluster.srun
-    argv += recipe_options(request.srun_options)
+    argv += recipe_options(request.srun_options, contained=request.container is not None)
     gpus = "all" if request.gpus is None else ",".join(str(one) for one in request.gpus) or "none"
     inside = request.container is None or any(
         mount.source == request.work_dir for mount in request.container.own
@@ -170,17 +200,24 @@ def step_argv(
     return [*argv, "--", "/bin/sh", "-c", script, "servemark-step", folder, gpus, *request.argv]
 
 
-def recipe_options(options: Sequence[str]) -> list[str]:
-    """The recipe's own srun options, or ServemarkError (input) for one that may not be set there."""
-    kept = []
+def recipe_options(options: Sequence[str], *, contained: bool = True) -> list[str]:
+    """The recipe's own srun options, those of pyxis only for a step in a container; ServemarkError (input) for one that
+    may not be set there."""
+    found = _allowed(options, RECIPE_OPTIONS, "launch.slurm_option")
+    return [option for option in found if contained or not _CONTAINER.match(option)]
+
+
+def recipe_directives(options: Sequence[str]) -> list[str]:
+    """The recipe's own sbatch options, or ServemarkError (input) for one that is the plan's or the cluster's to say."""
+    return _allowed(options, RECIPE_DIRECTIVES, "launch.slurm_directive")
+
+
+def _allowed(options: Sequence[str], known: frozenset[str], key: str) -> list[str]:
     for option in options:
         name = option.removeprefix("--").partition("=")[0]
-        if not option.startswith("--") or name not in RECIPE_OPTIONS or not option.isprintable():
-            raise input_error(
-                "launch.slurm_option", option=option[:120], known=", ".join(sorted(RECIPE_OPTIONS))
-            )
-        kept.append(option)
-    return kept
+        if not option.startswith("--") or name not in known or not option.isprintable():
+            raise input_error(key, option=option[:120], known=", ".join(sorted(known)))
+    return list(options)
 
 
 def container_options(cluster: LaunchCluster, container: Container | None, own: dict[str, str]) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from servemark.base.messages import text
+from servemark.base.messages import find_text, text
 from servemark.catalog.acceptance import as_measured, as_verified
 from servemark.catalog.arms import Arm, SearchEntry, WorkerBlock
 from servemark.catalog.identity import Identity
@@ -22,11 +23,21 @@ class Reason:
 
     def said(self, lang: str | None = None) -> str:
         """The reason in words."""
-        return text(self.key, lang, **dict(self.values))
+        return text(self.key, lang, **worded(dict(self.values), lang))
 
     def plain(self) -> dict[str, object]:
         """For machines: the code and its values."""
         return {"code": self.key.rpartition(".")[2], **dict(self.values)}
+
+
+def worded(values: Mapping[str, object], lang: str | None = None) -> dict[str, object]:
+    """Values of a reason for a sentence: the codes of a kind of point and of a prediction's class become words. Codes of
+    another version stay as they are."""
+    found = dict(values)
+    for name, head in (("kind", "plan.kind."), ("klass", "plan.prune.by.")):
+        if isinstance(found.get(name), str):
+            found[name] = find_text(f"{head}{found[name]}", lang) or found[name]
+    return found
 
 
 def reason(key: str, **values: object) -> Reason:

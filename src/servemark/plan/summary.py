@@ -39,6 +39,9 @@ class Summary:
     total: Share
     clusters: tuple[Share, ...]
     kinds: dict[str, int]
+    """By the form of the entry, which says `multinode` for one worker on one node too."""
+    spread: dict[tuple[str, int | None], int]
+    """(`agentic` or `fixed`, nodes counted or None where they are not known) -> points."""
     recipes: dict[str, int]
     reasons: dict[str, int]
     """Message key of a reason -> points that have it."""
@@ -85,6 +88,7 @@ def summarize(plan: Plan) -> Summary:
         total=_share(None, plan.rows),
         clusters=tuple(shares),
         kinds=dict(Counter(row.kind for row in plan.rows)),
+        spread=dict(Counter((row.kind.partition("-")[0], row.nodes) for row in plan.rows)),
         recipes=dict(Counter(row.recipe.state for row in plan.rows)),
         reasons=dict(Counter(why.key for row in plan.rows for why in row.why)),
         canaries=sum(row.canary for row in plan.rows),

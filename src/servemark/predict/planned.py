@@ -14,12 +14,12 @@ from servemark.catalog.deployment import Deployment, RoleSpec
 from servemark.catalog.identity import Identity
 from servemark.launch.engines.registry import FRAMEWORKS as ADAPTERS
 from servemark.plan.rows import PlanRow
-from servemark.results.importers.inferencex_names import FRAMEWORKS, PRECISIONS, hardware_id, model_id
+from servemark.results.importers.inferencex_names import FRAMEWORKS, hardware_id, model_id
 from servemark.results.importers.own import extra_of
+from servemark.results.importers.precision_names import precision
 from servemark.results.point import (
     Offload,
     PointIdentity,
-    Precision,
     RoleName,
     RoleTopology,
     Scenario,
@@ -105,7 +105,7 @@ def _identity(
         scenario=_scenario(said.get("scenario")),
         concurrency=concurrency,
         image=arm.image,
-        precision=Precision(arm.precision, PRECISIONS.get(arm.precision.lower())),
+        precision=precision(arm.precision),
         speculation=_speculation(entry, deployment),
         topology=_topology(entry, deployment),
         offload=None

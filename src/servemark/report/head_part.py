@@ -33,6 +33,7 @@ def head_part(data: ReportData, t: Words) -> Head:
         header.suite,
         t("report.fact.line", line=listed(t, header.line_ids) or ABSENT),
         facts,
+        "" if header.weights is None else t("front.badge.weights"),
     )
 
 

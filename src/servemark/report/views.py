@@ -33,6 +33,8 @@ class Head:
     suite: str
     line: str
     facts: tuple[Fact, ...]
+    badge: str = ""
+    """What nobody may overlook, at the title."""
 
     @property
     def is_long(self) -> bool:

@@ -28,6 +28,7 @@ from servemark.launch.local import ReadyTick
 from servemark.launch.placement import nodes_of, place
 from servemark.launch.ports import require_free
 from servemark.launch.script import ScriptSite, sbatch_script, stand_in
+from servemark.launch.slurm_options import recipe_directives, recipe_options
 from servemark.plan.points import Choice
 from servemark.preflight.facts import PAGE_2M
 from servemark.preflight.needs import needs_of
@@ -166,6 +167,7 @@ class LiveEngine:
             time_limit_s=self.request.choice.deployment.time_limit_s or _DAY_S,
             wait_s=wait_s,
             exclude_nodes=excluded,
+            sbatch_options=self.request.choice.deployment.sbatch_options,
         )
         with self.clock.phase("allocate"):
             found = launcher.allocate(
@@ -213,6 +215,7 @@ class LiveEngine:
         live.side_budgets_s = {name: self.budget_s(name) for name in ("services", "router")}
         live.secret_env = self.request.secret_env
         live.container = self.image.container if self.image is not None else None
+        live.srun_options = self.request.choice.deployment.srun_options
         self.live = live
         try:
             live.start()
@@ -488,16 +491,20 @@ def script_of(
         secrets=secrets,
         image=None if deployment.container.startswith("pypi#") else deployment.container,
         huge_pages=store.reserve_pages if store is not None and hugetlb else 0,
-        site=_script_site(cluster) if cluster is not None else None,
+        site=_script_site(cluster, recipe_directives(deployment.sbatch_options)),
+        srun_options=recipe_options(deployment.srun_options),
     )
 
 
-def _script_site(cluster: LaunchCluster) -> ScriptSite:
-    """A cluster's words for sbatch, and its roots as mounts of the same name."""
+def _script_site(cluster: LaunchCluster | None, own: list[str]) -> ScriptSite:
+    """The recipe's words for sbatch, then a cluster's, and the cluster's roots as mounts of the same name."""
+    if cluster is None:
+        return ScriptSite(tuple(own))
     options = [
         *([f"--partition={cluster.partition}"] if cluster.partition else []),
         *([f"--account={cluster.account}"] if cluster.account else []),
         *([f"--exclude={','.join(cluster.exclude_nodes)}"] if cluster.exclude_nodes else []),
+        *own,
         *cluster.sbatch,
     ]
     mounts = ",".join(f"{root}:{root}" for root in cluster.mounts)
@@ -517,7 +524,25 @@ def check_deployment(request: LineRequest) -> None:
         and not is_installed("aiohttp" if deployment.engine == "vllm" else "mooncake")
     ):
         raise ServemarkError("launch.store_not_installed", Layer.INSTALL)
+    if request.cluster is not None:
+        _require_nodes(request, request.cluster)
+        recipe_directives(deployment.sbatch_options)
+        recipe_options(deployment.srun_options)
     shown_job(request, Path("/nowhere"))
+
+
+def _require_nodes(request: LineRequest, cluster: LaunchCluster) -> None:
+    """A job for more nodes than there are would wait for ever."""
+    needed = sum(group.nodes for group in groups_of(request.choice, local=False))
+    if cluster.nodes is not None and needed > cluster.nodes:
+        deployment = request.choice.deployment
+        raise input_error(
+            "runs.too_few_nodes",
+            recipe=str(deployment.at),
+            needed=needed,
+            have=cluster.nodes,
+            cluster=cluster.name,
+        )
 
 
 def require_fits(request: LineRequest, limit: int | None, template: TemplateTokens) -> None:

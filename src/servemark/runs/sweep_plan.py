@@ -88,7 +88,7 @@ def freeze(options: SweepOptions) -> FrozenPlan:
     """Resolve, check and hash everything. ServemarkError (exit 2) for whatever has to be mended before a start."""
     pruned = read_pruned_plan(Path(options.plan)) if options.plan is not None else None
     if pruned is not None and options.suite is None and not options.selectors:
-        options = replace(options, suite=pruned.root)
+        options = replace(options, suite=pruned.suite_folder())
     rows, inputs = _rows(options)
     if not rows:
         raise input_error("runs.sweep.nothing_selected")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,13 @@ class PrunedPlan:
     root: str | None
     runs: frozenset[str]
     gone: Mapping[str, Failure]
+
+    def suite_folder(self) -> str | None:
+        """The folder that the file names. Raises ServemarkError (exit 2) where it is not here: the file may come from
+        another machine, or the suite has moved."""
+        if self.root is not None and not os.path.isdir(self.root):  # noqa: PTH112 - pathlib raises for some forged names
+            raise input_error("runs.sweep.no_plan_suite", path=self.path, root=one_line(self.root)[:300])
+        return self.root
 
     def require_known(self, ids: Iterable[str], *, whole: bool) -> None:
         """Raises ServemarkError (exit 2) where the suite has points that the plan does not know, or, with `whole`, the plan

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from servemark.base.home import Home
 from servemark.base.messages import find_text
+from servemark.plan.rows import worded
 from servemark.runs.sweep_attempts import WriterLock
 from servemark.runs.sweep_plan import SweepOptions
 from servemark.store.sweep_rows import (
@@ -195,7 +196,7 @@ def why(failure: Failure) -> str:
     values = failure.get("values")
     key = str(failure.get("key", ""))
     try:
-        return find_text(key, None, **(values if isinstance(values, dict) else {})) or key
+        return find_text(key, None, **worded(values if isinstance(values, dict) else {})) or key
     except (
         ArithmeticError,
         LookupError,

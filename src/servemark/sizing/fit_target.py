@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from servemark.base.errors import input_error
 from servemark.catalog.architecture import Architecture, Precision
-from servemark.catalog.architectures import architecture, models_folder
+from servemark.catalog.architectures import architecture
 from servemark.catalog.arms import Arm, SearchEntry
 from servemark.catalog.clusters import Clusters
-from servemark.catalog.data_files import find_file, names_in
 from servemark.catalog.deployment import COLOCATION, Deployment
 from servemark.catalog.fields import nearest
 from servemark.catalog.hardware import Gpu, gpu, gpu_of_label
@@ -23,13 +21,9 @@ from servemark.sizing.from_recipe import roles_of, roles_of_blocks
 from servemark.sizing.host import POLICY_MIB, dram_budget_gb
 from servemark.sizing.inputs import FitInput, RoleInput, Stated
 from servemark.sizing.lines import Remark
+from servemark.sizing.model_names import known_spelling, model_slip
 from servemark.sizing.size_strings import GIB, MIB
 from servemark.sizing.startup_log import StartupLog, read_log
-
-_SUFFIX = re.compile(
-    r"[-_](fp8|fp4|nvfp4|mxfp4|mxfp8|bf16|int4|awq|instruct|preview|base|chat|v\d+|\d{4})\Z", re.IGNORECASE
-)
-"""What names of repackaged weights end in, beside the model's own name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +165,11 @@ def _model(found: Target, wishes: Wishes, remarks: list[Remark]) -> Architecture
         if not name:
             continue
         taken = known_spelling(name)
-        if taken is not None:
+        if taken is None:
+            near = model_slip(name)
+            if near is not None:
+                remarks.append(Remark("model_slip", "warning", {"name": name[:120], "near": near}))
+        else:
             if taken.lower() != name.lower():
                 remarks.append(Remark("model_taken", "note", {"name": name[:120], "taken": taken}))
             return architecture(taken)
@@ -182,23 +180,6 @@ def _identity_names(deployment: Deployment) -> list[str]:
     said = deployment.identity.get("model")
     name = said.get("repo") if isinstance(said, dict) else None
     return [name] if isinstance(name, str) else []
-
-
-def known_spelling(name: str) -> str | None:
-    """The name itself, without its owner, or without endings of repackaged weights: what a model file goes by."""
-    folder = models_folder()
-    if find_file(folder, name) is not None:
-        return name
-    bare = name.rpartition("/")[2]
-    stems = {path.rpartition("/")[2]: path for path in names_in(folder)}
-    while bare:
-        if bare.lower() in stems:
-            return stems[bare.lower()]
-        shorter = _SUFFIX.sub("", bare)
-        if shorter == bare:
-            return None
-        bare = shorter
-    return None
 
 
 def _precision(model: Architecture, wanted: str, wishes: Wishes, remarks: list[Remark]) -> Precision:

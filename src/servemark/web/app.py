@@ -124,6 +124,11 @@ class Pages:
         self.static.refresh()
         return file_response(request, self.static.shell, forever=False)
 
+    async def overview(self, request: Request) -> Response:
+        """The overview by its name: it is the first page."""
+        query = request.url.query
+        return RedirectResponse(f"/?{query}" if query else "/", 308, {"cache-control": "no-store"})
+
     async def file(self, request: Request) -> Response:
         """A file of the page."""
         found = self.static.find(request.path_params["path"])
@@ -156,7 +161,7 @@ class Pages:
 
     def routes(self) -> list[BaseRoute]:
         """All of them."""
-        shells = [Path("/", self.shell), Path("/point/{ref}", self.shell)]
+        shells = [Path("/", self.shell), Path("/overview", self.overview), Path("/point/{ref}", self.shell)]
         shells += [Path(f"/{name}", self.shell) for name in PAGES]
         return [
             *(self.endpoint(route) for route in ROUTES),

@@ -11,6 +11,7 @@ from servemark.checks.images import official_version, parse_image, portable, sam
 from servemark.checks.model import Fix, Hit, Related
 from servemark.checks.registry import rule
 from servemark.checks.view import ArmView, EntryView, RecipeView, at, node_in
+from servemark.sizing.model_names import model_slip
 
 LAUNCHER_ALIASES = ("dynamo-sglang", "dynamo-trtllm", "dynamo-vllm")
 """Aliases that launchers of the reference suite define beside the images of the masters."""
@@ -45,6 +46,9 @@ def installed(software: tuple[Software, ...], name: str) -> Software | None:
 def stated(software: tuple[Software, ...], name: str) -> Software | None:
     """The revision that the recipe's identity block states of a program."""
     return next((s for s in software if s.name == name and s.kind == "identity"), None)
+
+
+_TRT_MODEL = "model: acme/Owl-2\n  model-prefix: owl2\n  precision: fp8\n  framework: dynamo-trt"
 
 
 @rule("IDN101", "error", wrong=(("recipes/owl/disagg.yaml", _IMAGE, _IMAGE.replace("25.1", "24.0")),))
@@ -505,3 +509,17 @@ def one_served_name(view: RecipeView) -> Iterator[Hit]:
             )
             values: dict[str, object] = {"role": role.role, "value": flag.value, "first": first.value}
             yield Hit(flag.at, values, related)
+
+
+@rule(
+    "IDN131",
+    "warning",
+    "arm",
+    wrong=(("masters.yaml", _TRT_MODEL, _TRT_MODEL.replace("acme/Owl-2", "moonshotai/Kmii-K3")),),
+)
+def model_name(view: ArmView) -> Iterator[Hit]:
+    """A model that is not among the known ones and looks like a slip of one: an arm and a recipe that agree may agree on
+    a name that nobody publishes."""
+    near = model_slip(view.arm.model)
+    if near is not None:
+        yield Hit(view.at("model"), {"model": view.arm.model, "near": near})

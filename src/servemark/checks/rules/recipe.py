@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from servemark.base.slips import typo_of
 from servemark.catalog.nodes import Node
-from servemark.checks.engine_names import known_names, typo_of
+from servemark.checks.engine_names import known_names
 from servemark.checks.example import PREFILL_ENV
 from servemark.checks.images import official_version, parse_image
 from servemark.checks.model import Hit, Related

@@ -489,6 +489,22 @@ def node_size(view: EntryView) -> Iterator[Hit]:
 
 
 @rule(
+    "TOP221",
+    "error",
+    wrong=(("clusters.yaml", "gpus-per-node: 8}", "gpus-per-node: 8, nodes: 1}"),),
+)
+def enough_nodes(view: EntryView) -> Iterator[Hit]:
+    """Nodes that a run takes against those that the cluster has, where the clusters file counts them."""
+    recipe, hardware = view.deployment, view.hardware
+    if recipe is None or hardware is None or hardware.nodes is None or recipe.nodes_taken <= hardware.nodes:
+        return
+    label = view.arm.runner
+    related = (Related(hardware.at, "checks.rel.cluster_nodes", {"value": hardware.nodes, "label": label}),)
+    values: dict[str, object] = {"recipe": recipe.nodes_taken, "cluster": hardware.nodes, "label": label}
+    yield Hit(recipe.at, values, related)
+
+
+@rule(
     "TOP218",
     "error",
     wrong=(

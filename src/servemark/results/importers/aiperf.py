@@ -21,7 +21,7 @@ from servemark.results.importers.bench_serving import head_has, read_rows
 from servemark.results.importers.mapping import Draft, RowError, number, part, rows_of, whole, words
 from servemark.results.point import Mapped, Requests, Scenario
 
-VERSION = 1
+VERSION = 2
 RAW_NAME = "profile_export.jsonl"
 MAX_LINE = 8 << 20
 _SECONDS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}

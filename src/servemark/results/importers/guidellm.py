@@ -19,7 +19,7 @@ from servemark.results.importers.json_values import json_values, parse_object
 from servemark.results.importers.mapping import Draft, RowError, number, part, rows_of, utc, whole, words
 from servemark.results.point import Mapped, Requests, Scenario
 
-VERSION = 1
+VERSION = 2
 DROPPED = frozenset((b"requests", b"generative_requests"))
 """Every request with its text; the lists under `benchmarks[]`."""
 MAX_BENCHMARKS = 10_000

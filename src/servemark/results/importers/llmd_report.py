@@ -33,7 +33,7 @@ from servemark.results.point import (
     point_plain,
 )
 
-VERSION = 1
+VERSION = 2
 REPORT_VERSION = "0.2.1"
 MAX_BYTES = 16 << 20
 _UNITS = {

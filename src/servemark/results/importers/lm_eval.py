@@ -17,7 +17,7 @@ from servemark.results.importers.bench_serving import head_has, read_rows
 from servemark.results.importers.mapping import Draft, RowError, number, part, utc, whole, words
 from servemark.results.point import Eval, Mapped, Requests, Scenario
 
-VERSION = 1
+VERSION = 2
 MAX_LINE = 8 << 20
 MAX_TASKS = 10_000
 

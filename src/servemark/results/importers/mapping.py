@@ -17,6 +17,7 @@ from functools import lru_cache
 import msgspec
 
 from servemark.results.importers.base import Given
+from servemark.results.importers.precision_names import precision
 from servemark.results.point import (
     Eval,
     Execution,
@@ -38,7 +39,6 @@ STATISTICS = {
     "max": "max", "count": "n", "n": "n", "p50": "p50", "p75": "p75", "p90": "p90", "p95": "p95", "p99": "p99",
 }  # fmt: skip
 """A tool's name of a statistic -> ours. Percentiles that are not mapped (p1, p99.9) stay in the raw row."""
-FAMILIES = ("fp4", "mxfp4", "fp8", "int4", "int8", "bf16", "fp16", "fp32")
 
 
 class RowError(Exception):
@@ -241,15 +241,6 @@ def hint_number(hints: Mapping[str, str], name: str) -> int | None:
     if not re.fullmatch(r"[0-9]{1,15}", text.strip()):
         raise RowError("results.import_not_a_number", field=f"--set {name}", value=text[:60])
     return int(text)
-
-
-def precision(reported: str | None) -> Precision:
-    """As reported, and the family that its name ends in (`nvfp4` -> `fp4`); None where the name is not known."""
-    if reported is None:
-        return Precision(None, None)
-    low = reported.lower()
-    family = "fp4" if low in ("nvfp4", "mxfp4") else next((one for one in FAMILIES if low == one), None)
-    return Precision(reported, family)
 
 
 def file_run(given: Given) -> str:

@@ -18,8 +18,9 @@ from servemark.metrics.derive import Reading
 from servemark.metrics.derive import read as read_figure
 from servemark.metrics.registry import Kind
 from servemark.results.importers.base import Given, Importer
-from servemark.results.importers.inferencex_names import PRECISIONS, hardware_id, model_id
+from servemark.results.importers.inferencex_names import hardware_id, model_id
 from servemark.results.importers.json_rows import first_byte, read_object
+from servemark.results.importers.precision_names import precision
 from servemark.results.point import (
     Eval,
     Execution,
@@ -28,7 +29,6 @@ from servemark.results.point import (
     Offload,
     Point,
     PointIdentity,
-    Precision,
     Requests,
     RoleTopology,
     Scenario,
@@ -45,7 +45,7 @@ from servemark.results.serialize import (
 )
 
 ID = "servemark"
-VERSION = 2
+VERSION = 3
 
 _KEYS = re.compile(rb'"(row_sha256|run_id|point_id|distributions|schema)"\s*:')
 _USED = frozenset(
@@ -171,7 +171,6 @@ def _identity(row: ResultRow) -> PointIdentity:
     open_loop = row.replayed is not None and row.replayed.mode == "open"
     method = _first(said.get("spec_decoding"))
     tier = _first(said.get("kv_offloading"))
-    precision = _first(said.get("precision"))
     return PointIdentity(
         model=model_id(model) or model,
         hardware=hardware_id(hardware) or hardware,
@@ -180,7 +179,7 @@ def _identity(row: ResultRow) -> PointIdentity:
         concurrency=None if open_loop else row.concurrency,
         engine_version=_first(seen.get("version")),
         image=_first(said.get("image")),
-        precision=Precision(precision, PRECISIONS.get((precision or "").lower())),
+        precision=precision(_first(said.get("precision"))),
         speculation=_speculation(row, None if method in {None, "none"} else method),
         topology=_topology(said.get("topology")),
         offload=None if tier in {None, "none"} else Offload(str(tier)),

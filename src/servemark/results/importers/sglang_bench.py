@@ -25,7 +25,7 @@ from servemark.results.importers.bench_serving import (
 from servemark.results.importers.mapping import Draft, RowError, number, part, repeats, whole, words
 from servemark.results.point import Mapped, Scenario
 
-VERSION = 2
+VERSION = 3
 DEFINITION = "sglang-bench"
 _PER_TOKEN = ("sglang", "sglang-native")
 _RATES = {

@@ -22,7 +22,7 @@ from servemark.results.importers.bench_serving import (
 from servemark.results.importers.mapping import Draft, RowError, repeats, words
 from servemark.results.point import Mapped
 
-VERSION = 2
+VERSION = 3
 DEFINITION = "vllm-bench"
 _RATES = {
     "request_throughput": "requests_per_s",

@@ -120,12 +120,13 @@ function settle(ctx, facets) {
 function skeleton(ctx) {
   const { t } = ctx;
   const block = (name, tag = "div") => el(tag, { class: name });
-  const parts = { heading: el("h1", { class: "sr" }), lead: el("p", { class: "lead-line" }), findings: block("findings"), picks: block("heads"), filters: block("filter-part"), banner: block("banner"), trouble: block("trouble") };
+  const parts = { badges: block("badges"), heading: el("h1", { class: "sr" }), lead: el("p", { class: "lead-line" }), findings: block("findings"), picks: block("heads"), filters: block("filter-part"), banner: block("banner"), trouble: block("trouble") };
   Object.assign(parts, { yAxis: block("axis-pick y"), xAxis: block("axis-pick x"), chart: block("chart-box"), legend: block("legend"), read: el("div", { class: "read-part", "aria-live": "polite" }), words: el("p", { class: "note" }), target: block("target-pick"), options: block("view-options") });
   Object.assign(parts, { table: block("table-box"), tableTools: block("tools"), chartTools: block("tools"), left: block("left-out"), notes: block("notes") });
   parts.node = el("div", { class: "front-page" },
     parts.heading,
     el("div", { class: "title-row" }, parts.picks, parts.chartTools),
+    parts.badges,
     parts.lead,
     parts.banner,
     el("section", { class: "asks", "aria-label": t("web.filters") }, parts.filters),
@@ -154,6 +155,7 @@ function paint(ctx, state) {
   const counts = state.plot.draw(data); // first: it reads its width, and nothing else has changed yet
   parts.heading.textContent = headline(ctx, facets);
   ctx.heading(headline(ctx, facets));
+  fill(parts.badges, (view.badges || []).map((text) => el("span", { class: "pill warn" }, text)));
   parts.lead.textContent = view.findings[0] || "";
   const rest = view.findings.slice(1).filter((text) => !view.target || text !== view.target.text);
   fill(parts.findings, rest.length ? [el("h2", { class: "sr" }, t("web.front.findings")), el("ul", {}, rest.map((text) => el("li", {}, text)))] : null);
