@@ -242,10 +242,10 @@ def contexts(points: Sequence[Point]) -> Iterator[Context]:
     known: dict[
         int, int
     ] = {}  # by the identity object, which rows of one source share; all live until the end
-    lines: dict[tuple[str, str, int], list[Point]] = {}
+    lines: dict[tuple[str, str, int], _Line] = {}
     runs: dict[tuple[str, str], list[Point]] = {}
     places: dict[tuple[str, int, int | None], list[Point]] = {}
-    kept: list[tuple[tuple[str, str, int], list[Point]]] = []
+    kept: list[tuple[_Line, list[Point]]] = []
     for point in points:
         source, run, identity = point.source, point.execution.run, point.identity
         number = known.get(id(identity))
@@ -254,23 +254,34 @@ def contexts(points: Sequence[Point]) -> Iterator[Context]:
         line_key = (source, run, number)
         line = lines.get(line_key)
         if line is None:
-            line = lines[line_key] = []
-            runs.setdefault((source, run), [])
-        line.append(point)
-        runs[source, run].append(point)
+            line = lines[line_key] = _Line(runs.setdefault((source, run), []))
+        line.points.append(point)
+        line.run.append(point)
         place_key = (source, number, identity.concurrency)
         place = places.get(place_key)
         if place is None:
             place = places[place_key] = []
         place.append(point)
-        kept.append((line_key, place))
-    around = {key: _of_line(line, runs[key[0], key[1]]) for key, line in lines.items()}
-    same = {id(place): _SamePlace(place) for place in places.values() if len(place) > 1}
-    for point, (line_key, place) in zip(points, kept, strict=True):
-        context = around[line_key]
-        others = same.get(id(place)) if len(place) > 1 else None
+        kept.append((line, place))
+    for line in lines.values():
+        line.context = _of_line(line.points, line.run)
+    tried = [(id(place), _SamePlace(place)) for place in places.values() if len(place) > 1]
+    same = {number: each for number, each in tried if not each.apart}
+    for point, (line, place) in zip(points, kept, strict=True):
+        others = same.get(id(place))
         attempts = others.attempts(point) if others is not None else ()
-        yield _with_attempts(context, attempts) if attempts else context
+        yield _with_attempts(line.context, attempts) if attempts else line.context
+
+
+class _Line:
+    """Points of one line, those of its run, and what stands around each of them but for its attempts."""
+
+    __slots__ = ("context", "points", "run")
+
+    def __init__(self, run: list[Point]) -> None:
+        self.points: list[Point] = []
+        self.run = run
+        self.context = _ALONE
 
 
 def configuration(identity: PointIdentity) -> Hashable:
@@ -310,22 +321,26 @@ class _SamePlace:
     """The latest complete attempt of each run, and two points of each set of equal figures, of points that are the same
     configuration at the same load."""
 
-    __slots__ = ("_latest", "_sketch", "_twins")
+    __slots__ = ("_latest", "_sketch", "_twins", "apart")
 
     def __init__(self, place: list[Point]) -> None:
         self._latest: dict[str, Point] = {}
         self._twins: dict[Hashable, list[Point]] = {}
         self._sketch = _sketcher(place)
-        alike: dict[Hashable, list[Point]] = {}
         for point in place:
-            alike.setdefault(self._sketch(point), []).append(point)
             run = point.execution.run
             known = self._latest.get(run)
             if (known is None or counts.when(known) < counts.when(point)) and counts.is_whole(point):
                 self._latest[run] = point
-        for sketch, some in alike.items():
-            if len(some) > 1:
-                self._twins[sketch] = _first_two(some)
+        sketches = list(map(self._sketch, place))
+        unlike = len(set(sketches)) == len(place)
+        self.apart = unlike and len(self._latest) == len(place)
+        """True where no point has anything that decides about it: each of a run of its own, and no two alike."""
+        if not unlike:
+            alike: dict[Hashable, list[Point]] = {}
+            for point, sketch in zip(place, sketches, strict=True):
+                alike.setdefault(sketch, []).append(point)
+            self._twins = {sketch: _first_two(some) for sketch, some in alike.items() if len(some) > 1}
 
     def attempts(self, point: Point) -> tuple[Point, ...]:
         """What decides about `point`: its twin, and the latest complete attempt of its run."""
