@@ -36,6 +36,17 @@ _VERDICTS = {str(verdict): verdict for verdict in Verdict}
 _TOLD = (Severity.WARNING, Severity.QUARANTINE)
 
 
+class _Read(NamedTuple):
+    """One row that waits to be judged; point and columns, or the reason why there are none."""
+
+    ordinal: int
+    status: RowStatus
+    reason: str
+    values: str
+    point: Point | None
+    encoded: Encoded | None
+
+
 class Staged(NamedTuple):
     """One row, ready for its columns; a named tuple for speed."""
 
@@ -76,7 +87,7 @@ class Staging:
 
     def take(self, rows: Iterable[Mapped]) -> None:
         """Encode and judge every row. What `rows` raises goes through; nothing is in the store then."""
-        some, waiting = iter(rows), list[Mapped]()
+        some, waiting = map(self._read, rows), list[_Read]()
         with uncollected():
             while batch := list(islice(some, BATCH)):
                 waiting += batch
@@ -85,7 +96,7 @@ class Staging:
                 del waiting[:whole]
             self._put(waiting)
 
-    def _put(self, rows: list[Mapped]) -> None:
+    def _put(self, rows: list[_Read]) -> None:
         if rows:
             self._held += self._batch(rows)
             self.rows += len(rows)
@@ -108,41 +119,33 @@ class Staging:
         if self._held:
             yield self._held
 
-    def _batch(self, rows: list[Mapped]) -> list[Staged]:
-        encoded: list[Encoded | NotStorable | None] = [self._encoded(row.point) for row in rows]
-        good = [
-            row.point
-            for row, each in zip(rows, encoded, strict=True)
-            if row.point and isinstance(each, Encoded)
-        ]
+    def _read(self, row: Mapped) -> _Read:
+        """Encoded as soon as it is mapped, while all of it is at hand; its bytes are let go."""
+        point = row.point
+        if point is None:
+            status: RowStatus = "invalid" if row.status == "mapped" else row.status
+            return _Read(row.ordinal, status, row.reason, plain(row.reason_values), None, None)
+        try:
+            return _Read(row.ordinal, "mapped", "", "{}", point, self._encoder.encode(point))
+        except NotStorable as error:
+            reason = plain({"reason": str(error)})
+            return _Read(row.ordinal, "invalid", "store.row.not_storable", reason, None, None)
+
+    def _batch(self, rows: list[_Read]) -> list[Staged]:
+        good = [row.point for row in rows if row.point is not None]
         for key in {(point.source, point.execution.run) for point in good}:
             self.runs[key] = self.runs.get(key, 0) + 1
         judged = iter(self._judge(good))
         found = []
-        for row, each in zip(rows, encoded, strict=True):
-            if isinstance(each, Encoded):
-                findings, verdict = next(judged)
-                words = told(findings) if verdict is not Verdict.VALID else ()
-                foretold = foretold_of(row.point) if row.point is not None and row.point.expected else ()
-                found.append(Staged(row.ordinal, "mapped", "", "{}", each, verdict, words, foretold))
+        for ordinal, status, reason, values, point, encoded in rows:
+            if point is None:
+                found.append(Staged(ordinal, status, reason, values, None, Verdict.VALID, ()))
                 continue
-            status: RowStatus = (
-                "invalid" if isinstance(each, NotStorable) or row.status == "mapped" else row.status
-            )
-            reason = "store.row.not_storable" if isinstance(each, NotStorable) else row.reason
-            values: dict[str, object] = (
-                {"reason": str(each)} if isinstance(each, NotStorable) else row.reason_values
-            )
-            found.append(Staged(row.ordinal, status, reason, plain(values), None, Verdict.VALID, ()))
+            findings, verdict = next(judged)
+            words = told(findings) if verdict is not Verdict.VALID else ()
+            foretold = foretold_of(point) if point.expected else ()
+            found.append(Staged(ordinal, status, reason, values, encoded, verdict, words, foretold))
         return found
-
-    def _encoded(self, point: Point | None) -> Encoded | NotStorable | None:
-        if point is None:
-            return None
-        try:
-            return self._encoder.encode(point)
-        except NotStorable as error:
-            return error
 
     def _spill_held(self) -> None:
         try:
@@ -171,7 +174,7 @@ def _dressed(row: tuple[Any, ...]) -> Staged:
     return Staged._make((*row[:4], point and Encoded._make(point), _VERDICTS[verdict], findings, told))
 
 
-def _whole_runs(rows: list[Mapped]) -> int:
+def _whole_runs(rows: list[_Read]) -> int:
     """How many of the rows may be judged now: up to the last place that no run stands on both sides of, and else all but
     the run of the last row, which may go on, unless there are too many already."""
     last = rows[-1].point
@@ -210,8 +213,10 @@ def uncollected() -> Iterator[None]:
 def told(findings: Iterable[GateFinding]) -> tuple[tuple[str, str, str], ...]:
     """Findings that are warnings or worse, as columns; each gate once, its worst word."""
     some = [each for each in findings if each.severity in _TOLD]
-    some.sort(key=lambda each: each.severity is Severity.QUARANTINE)
-    return tuple({each.gate: (each.gate, str(each.severity), plain(each.values)) for each in some}.values())
+    if len(some) > 1:
+        some.sort(key=lambda each: each.severity is Severity.QUARANTINE)
+        some = list({each.gate: each for each in some}.values())
+    return tuple([(each.gate, each.severity.value, plain(each.values)) for each in some])
 
 
 def plain(values: dict[str, object]) -> str:
@@ -219,10 +224,11 @@ def plain(values: dict[str, object]) -> str:
     if not values:
         return "{}"
     try:
-        text = (
-            _SORTED.encode(values).decode() if all(map(_simple, values.values())) else canonical_json(values)
-        )
-        text.encode("utf-8")
+        if all(map(_simple, values.values())):
+            text = _SORTED.encode(values).decode()
+        else:
+            text = canonical_json(values)
+            text.encode("utf-8")
     except (ValueError, TypeError, RecursionError):
         text = canonical_json({name: _written(value) for name, value in values.items()})
     if len(text) > MAX_REASON_VALUES:
