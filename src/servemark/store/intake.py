@@ -21,7 +21,7 @@ from servemark.store.import_types import Judge, Kept, ReasonCount, RowStatus, So
 from servemark.store.imports import find_source, keep_source, put_file, sources
 from servemark.store.point_codec import Encoder
 from servemark.store.raw_files import BLOCK, RawFiles
-from servemark.store.staging import Staging
+from servemark.store.staging import Staging, uncollected
 
 _TIE = 1e-9
 OWN = "servemark"
@@ -156,7 +156,8 @@ def _map(
     told = PowerTold()
     rows = with_power(rows, given, told)
     name, version = (importer.id, importer.version) if importer is not None else ("", 0)
-    with Staging(intake.raw.folder, intake.judge, intake.encoder) as staged:
+    # Uncollected until the rows are let go: a search for cycles would walk through all of them.
+    with uncollected(), Staging(intake.raw.folder, intake.judge, intake.encoder) as staged:
         try:
             staged.take(rows)
         except ServemarkError as error:

@@ -82,6 +82,7 @@ class Staging:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._held = []
         if self._spill is not None:
             self._spill.close()
 
