@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -62,6 +62,13 @@ class Staged(NamedTuple):
     """What its manifest foretold of it, with what it measured."""
 
 
+class Rest(Protocol):
+    """Rows that another process stages."""
+
+    def chunks(self, runs: dict[tuple[str, str], int]) -> Iterator[list[Staged]]:
+        """Chunks of rows in order; adds to `runs` (as `Staging.runs`) those of the rows, before it ends."""
+
+
 class Staging:
     """All rows of a file, in order. A context manager: its spill file goes with it."""
 
@@ -71,8 +78,10 @@ class Staging:
         self._encoder = encoder
         self._held: list[Staged] = []
         self._spill: IO[bytes] | None = None
-        self._chunks = 0
+        self._chunks: list[int] = []
+        self._rest: Rest | None = None
         self.rows = 0
+        """Taken here; those of `follow` are not counted."""
         self.runs: dict[tuple[str, str], int] = {}
         """(source, run) -> batches that it stands in: more than one means it was judged in pieces."""
 
@@ -88,26 +97,33 @@ class Staging:
 
     def take(self, rows: Iterable[Mapped]) -> None:
         """Encode and judge every row. What `rows` raises goes through; nothing is in the store then."""
-        some, waiting = map(self._read, rows), list[_Read]()
-        with uncollected():
-            while batch := list(islice(some, BATCH)):
-                waiting += batch
-                whole = _whole_runs(waiting)
-                self._put(waiting[:whole])
-                del waiting[:whole]
-            self._put(waiting)
-
-    def _put(self, rows: list[_Read]) -> None:
-        if rows:
-            self._held += self._batch(rows)
-            self.rows += len(rows)
+        for some in self.batches(rows, BATCH):
+            self._held += some
+            self.rows += len(some)
             if len(self._held) >= IN_MEMORY:
                 self._spill_held()
 
-    def reset(self, rows: Iterable[Mapped]) -> None:
+    def batches(self, rows: Iterable[Mapped], size: int) -> Iterator[list[Staged]]:
+        """Every row encoded and judged, some `size` together; they are handed over, and not kept here."""
+        some, waiting = map(self._read, rows), list[_Read]()
+        with uncollected():
+            while batch := list(islice(some, size)):
+                waiting += batch
+                whole = _whole_runs(waiting)
+                if whole:
+                    yield self._batch(waiting[:whole])
+                del waiting[:whole]
+            if waiting:
+                yield self._batch(waiting)
+
+    def follow(self, rest: Rest) -> None:
+        """What `rest` gives comes after all rows that are here."""
+        self._rest = rest
+
+    def reset(self, rows: Iterable[Mapped] = ()) -> None:
         """Forget everything and take these rows instead."""
         self.__exit__(None, None, None)
-        self._held, self._spill, self._chunks, self.rows = [], None, 0, 0
+        self._held, self._spill, self._chunks, self._rest, self.rows = [], None, [], None, 0
         self.runs.clear()
         self.take(rows)
 
@@ -115,10 +131,12 @@ class Staging:
         """Chunks of rows in order; may be asked for more than once."""
         if self._spill is not None:
             self._spill.seek(0)
-            for _ in range(self._chunks):
-                yield [_dressed(row) for row in marshal.load(self._spill)]  # noqa: S302 - our own file of a moment ago
+            for size in self._chunks:
+                yield unpacked(self._spill.read(size))
         if self._held:
             yield self._held
+        if self._rest is not None:
+            yield from self._rest.chunks(self.runs)
 
     def _read(self, row: Mapped) -> _Read:
         """Encoded as soon as it is mapped, while all of it is at hand; its bytes are let go."""
@@ -154,11 +172,22 @@ class Staging:
                 make_folder(self._folder)
                 self._spill = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - lives as long as the staging
             for some in (self._held[at : at + AT_ONCE] for at in range(0, len(self._held), AT_ONCE)):
-                marshal.dump([_bare(row) for row in some], self._spill)
-                self._chunks += 1
+                data = packed(some)
+                self._spill.write(data)
+                self._chunks.append(len(data))
         except OSError as error:
             raise disk_error(error, self._folder) from error
         self._held = []
+
+
+def packed(rows: list[Staged]) -> bytes:
+    """A chunk of rows as bytes of this moment, for `unpacked`."""
+    return marshal.dumps([_bare(row) for row in rows])
+
+
+def unpacked(data: bytes) -> list[Staged]:
+    """The chunk again."""
+    return [_dressed(row) for row in marshal.loads(data)]  # noqa: S302 - our own bytes of a moment ago
 
 
 def _bare(row: Staged) -> tuple[object, ...]:
