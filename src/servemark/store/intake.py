@@ -159,34 +159,38 @@ def _map(
     second: SecondProcess | None = None,
 ) -> FileReport:
     """Recognise, map and keep (or, without a store, only count); with a second process where it can help."""
-    told = PowerTold()
+    file = _File(source, given, beside)
     # Uncollected until the rows are let go: a search for cycles would walk through all of them.
     with uncollected(), Staging(intake.raw.folder, intake.judge, intake.encoder) as staged:
         try:
-            importer = _stage(staged, intake, source, given, told, second=second)
-            return _keep_staged(store, intake, source, staged, beside, importer, told, again, keep)
+            return _kept_rows(store, intake, file, staged, _stage(staged, intake, file, second), again, keep)
         except LostError:
-            importer = _stage(staged, intake, source, given, told, second=None)
-            return _keep_staged(store, intake, source, staged, beside, importer, told, again, keep)
+            return _kept_rows(store, intake, file, staged, _stage(staged, intake, file, None), again, keep)
 
 
-def _stage(
-    staged: Staging,
-    intake: Intake,
-    source: SourceFile,
-    given: Given,
-    told: PowerTold,
-    second: SecondProcess | None,
-) -> Importer | None:
+@dataclass(frozen=True, slots=True)
+class _File:
+    """One file on its way in."""
+
+    source: SourceFile
+    given: Given
+    beside: Used
+    told: PowerTold = field(default_factory=PowerTold)
+
+
+def _stage(staged: Staging, intake: Intake, file: _File, second: SecondProcess | None) -> Importer | None:
     """Stage every row of the file, or the one row that says why there are none; returns the importer that takes it.
     Raises LostError where the second process is lost."""
+    given = file.given
     importer, rows = rows_of(intake.importers, given, intake.format)
     staged.reset()
     try:
         if second is not None and importer is not None and can_share(importer, given):
-            second.stage(staged, importer, given, raw=intake.raw, sha256=source.sha256, judge=intake.judge)
+            second.stage(
+                staged, importer, given, raw=intake.raw, sha256=file.source.sha256, judge=intake.judge
+            )
         else:
-            staged.take(with_power(rows, given, told))
+            staged.take(with_power(rows, given, file.told))
     except LostError:
         raise
     except ServemarkError as error:
@@ -194,35 +198,33 @@ def _stage(
             raise
         staged.reset([Mapped(0, "invalid", None, None, error.key, dict(error.values))])
     except (OSError, EOFError, zlib.error) as error:
-        broken = damaged(source.name, error)
+        broken = damaged(file.source.name, error)
         staged.reset([Mapped(0, "invalid", None, None, broken.key, dict(broken.values))])
     except Exception as error:
-        reason: dict[str, object] = {
-            "importer": importer.id if importer is not None else "",
-            "error": f"{type(error).__name__}: {error}"[:300],
-        }
+        name = importer.id if importer is not None else ""
+        reason: dict[str, object] = {"importer": name, "error": f"{type(error).__name__}: {error}"[:300]}
         staged.reset([Mapped(0, "invalid", None, None, "store.row.importer_failed", reason)])
     return importer
 
 
-def _keep_staged(  # noqa: PLR0917 - the end of `_map`, which may come to it twice
+def _kept_rows(  # noqa: PLR0917 - the end of `_map`, to which it may come twice
     store: Store | None,
     intake: Intake,
-    source: SourceFile,
+    file: _File,
     staged: Staging,
-    beside: Used,
     importer: Importer | None,
-    told: PowerTold,
     again: bool,
     keep: Callable[..., Kept],
 ) -> FileReport:
+    """Put what is staged into the store, or only count it. Raises LostError; nothing is in the store then."""
+    source = file.source
     name, version = (importer.id, importer.version) if importer is not None else ("", 0)
     if store is None:
-        return FileReport(source.name, source.sha256, name, _counted(staged), power=told)
-    used = tuple((one, _keep(intake.raw, each)) for one, each in beside.used.items())
+        return FileReport(source.name, source.sha256, name, _counted(staged), power=file.told)
+    used = tuple((one, _keep(intake.raw, each)) for one, each in file.beside.used.items())
     whole = replace(source, importer=name, mapping_version=version, siblings=used, gates=intake.gates)
     kept = keep(store, whole, staged, intake.judge, again=again)
-    return FileReport(source.name, source.sha256, name, kept, power=told)
+    return FileReport(source.name, source.sha256, name, kept, power=file.told)
 
 
 def rows_of(

@@ -35,7 +35,7 @@ from servemark.store.point_codec import Encoder
 from servemark.store.raw_files import RawFiles
 from servemark.store.staging import Staged, Staging, packed, unpacked
 
-SHARED_BYTES = 16 * 2**20
+SHARED_BYTES = 32 * 2**20
 """A smaller file is nearly done before a second process has started, which takes some 0.4 s."""
 FIRST_SHARE = 0.3
 """Of the bytes for this process, which also keeps the raw bytes and inserts all rows."""
@@ -67,7 +67,7 @@ class SecondProcess:
         path = os.pathsep.join(filter(None, sys.path))
         try:
             self._child = subprocess.Popen(
-                [sys.executable, "-c", _START, *map(str, fds)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                [sys.executable, "-P", "-c", _START, *map(str, fds)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, pass_fds=fds, env={**os.environ, "PYTHONPATH": path},
             )  # fmt: skip
         except OSError:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 
-from servemark.results.figures import Figure, Figures, FigureShape, number_of
+from servemark.results.figures import Figure, Figures, FigureShape, number_of, with_more
 from servemark.results.importers.inferencex_names import Problem
 
 FIXED = "inferencex-fixed-seq-1"
@@ -169,12 +169,13 @@ _FLOATS = {float}
 
 def energy(
     row: Mapping[str, object], place: str, figures: Mapping[str, Figure]
-) -> tuple[dict[str, Figure], str | None]:
-    """Joules per input and output token of a row with roles, under the id of what they are over; a note where that
-    cannot be told. Where power was read by role, the energy of prefill GPUs was divided by input tokens and that of
-    decode GPUs by output tokens: power of a role / its tokens per GPU then gives the figure.
+) -> tuple[Mapping[str, Figure], tuple[str, ...]]:
+    """The figures with joules per input and output token of a row with roles, under the id of what they are over; a note
+    where that cannot be told. Where power was read by role, the energy of prefill GPUs was divided by input tokens and
+    that of decode GPUs by output tokens: power of a role / its tokens per GPU then gives the figure.
     """
-    note, found = None, {}
+    notes: tuple[str, ...] = ()
+    found: dict[str, Figure] = {}
     for kind, role in (("input", "prefill"), ("output", "decode")):
         key = f"joules_per_{kind}_token"
         value = number(row.get(key), key)
@@ -185,8 +186,8 @@ def energy(
         elif _is_of(value, figures, "gpu_power_w.mean", f"{kind}_tokens_per_s_per_gpu"):
             found[key] = Figure(float(value), POWER, f"{place}/{key}")
         else:
-            note = f"{key} was left out: it is not known over which GPUs it is"
-    return found, note
+            notes = (f"{key} was left out: it is not known over which GPUs it is",)
+    return with_more(figures, found), notes
 
 
 def _is_of(joules: float, figures: Mapping[str, Figure], power: str, rate: str) -> bool:

@@ -84,14 +84,13 @@ def _point(  # noqa: PLR0917 - one row, said in parts
     if plan.power and not powered:
         notes += ("power was left out: the row calls it invalid",)
     if config.disaggregated:
-        deployed, identity, figures, said = _disaggregated(
+        deployed, identity, figures, noted = _disaggregated(
             metrics, place, config, figures, concurrency, latency
         )
-        notes += (said,) if said is not None else ()
+        notes += noted
         if plan.power and powered:
-            more, left = figures_of.energy(metrics, place, figures)
-            figures = with_more(figures, more)
-            notes += (left,) if left is not None else ()
+            figures, noted = figures_of.energy(metrics, place, figures)
+            notes += noted
     else:
         identity = config.at(concurrency)
         deployed = config.gpus_stated
@@ -169,8 +168,8 @@ def _disaggregated(  # noqa: PLR0917 - as above
     figures: Mapping[str, Figure],
     concurrency: int,
     definition: str,
-) -> tuple[int | None, PointIdentity, Mapping[str, Figure], str | None]:
-    """Throughput over all GPUs deployed, and by role under role-named ids; (GPUs, identity, all figures, note)."""
+) -> tuple[int | None, PointIdentity, Mapping[str, Figure], tuple[str, ...]]:
+    """Throughput over all GPUs deployed, and by role under role-named ids; (GPUs, identity, all figures, notes)."""
     into = number(metrics.get("input_tput_per_gpu"), "input_tput_per_gpu")
     out = number(metrics.get("output_tput_per_gpu"), "output_tput_per_gpu")
     total = number(metrics.get("tput_per_gpu"), "tput_per_gpu")
@@ -197,7 +196,8 @@ def _disaggregated(  # noqa: PLR0917 - as above
             how = f"{value:.9g} x {gpus} {gpus_of} / {split.deployed} GPUs deployed"
             more[over_all] = Figure(value * gpus / split.deployed, definition, at, value, how)
     identity = _recovered(config, split, concurrency) if config.lost_split else config.at(concurrency)
-    return split.deployed, identity, with_more(figures, more), split.note
+    notes = () if split.note is None else (split.note,)
+    return split.deployed, identity, with_more(figures, more), notes
 
 
 def _recovered(config: Config, split: Split, concurrency: int) -> PointIdentity:
