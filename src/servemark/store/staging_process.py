@@ -94,7 +94,8 @@ class SecondProcess:
         """Take the first part here while the other process takes the rest, and wait until it is far enough ahead. What
         the importer raises goes through. Raises LostError."""
         first = int(given.size * FIRST_SHARE)
-        sent = (importer.id, given.name, given.size, dict(given.hints), first, raw.folder, sha256, judge)
+        hints = dict(given.hints)
+        sent = importer.id, given.name, given.size, hints, first, raw.folder, sha256, judge, TOGETHER
         try:
             self._pipe.send(sent)
         except (OSError, pickle.PicklingError, AttributeError, TypeError) as error:
@@ -176,7 +177,7 @@ def serve() -> None:
 
 
 def _stage(told: Connection, out: Any, job: tuple[Any, ...]) -> None:  # noqa: ANN401 - a file of bytes; plain values
-    name, path, size, hints, first, folder, sha256, judge = job
+    name, path, size, hints, first, folder, sha256, judge, together = job
     raw, importer = RawFiles(folder), importer_of(name)
     if importer is None:
         return
@@ -184,7 +185,7 @@ def _stage(told: Connection, out: Any, job: tuple[Any, ...]) -> None:  # noqa: A
         head = stream.read(HEAD_BYTES)
     given = Given(path, size, head, lambda: raw.opened(sha256), hints, {}, Part(False, first))
     with Staging(folder, judge, Encoder()) as staging:
-        for rows in staging.batches(importer.read(given), TOGETHER):
+        for rows in staging.batches(importer.read(given), together):
             data = packed(rows)
             out.write(data)
             out.flush()
