@@ -37,11 +37,11 @@ from servemark.store.staging import Staged, Staging, packed, unpacked
 
 SHARED_BYTES = 32 * 2**20
 """A smaller file is nearly done before a second process has started, which takes some 0.4 s."""
-FIRST_SHARE = 0.3
+FIRST_SHARE = 0.22
 """Of the bytes for this process, which also keeps the raw bytes and inserts all rows."""
 TOGETHER = 6000
 """Rows that the other process judges together and hands over: half of what one process takes, so that inserts can begin."""
-AHEAD = 0.4
+AHEAD = 0.3
 """Share of its rows that the other process must have handed over before the store is locked: it stages two rows while three
 are inserted, so nobody waits longer for the lock than the inserts take."""
 STALLED_S = 20.0
