@@ -105,9 +105,8 @@ def _point(  # noqa: PLR0917 - one row, said in parts
     client: dict[str, object] = {"harness": "aiperf"} if agentic else {}
     expected: dict[str, object] = {}
     if plan.expected:
-        expected["output_tokens_mean"] = number(
-            metrics["mean_output_tokens_expected"], "mean_output_tokens_expected"
-        )
+        key = "mean_output_tokens_expected"
+        expected["output_tokens_mean"] = number(metrics[key], key)
     if bare:
         return Point(
             identity, started, figures, ID, VERSION, "complete", requests, None, None, deployed, config.gpus_stated, None,
