@@ -474,7 +474,7 @@ def test_order_of_a_point_is_no_content(store: Store, intake: Intake) -> None:
     """The same point listed in another order, as a backup brings it, has the same content."""
     put(store, intake, line(4, "r1"))
     (held,) = load_points(store, PointFilter())
-    turned = replace(held.point(), figures=dict(reversed(held.point().figures.items())))
+    turned = replace(held.point(), figures=dict(reversed(list(held.point().figures.items()))))
     assert list(turned.figures) != list(held.point().figures)
     assert Encoder().encode(turned) == Encoder().encode(held.point())
 

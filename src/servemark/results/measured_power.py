@@ -83,6 +83,11 @@ def with_power(rows: Iterable[Mapped], given: Given, told: PowerTold) -> Iterato
     return iter(rows) if not files else _with(rows, _Samples(files, given.hints), told)
 
 
+def has_power(given: Given) -> bool:
+    """Whether GPU metrics of the file's window are at hand."""
+    return bool(_files(given))
+
+
 def _files(given: Given) -> dict[str, Given]:
     """The GPU metrics of this file by name: those that the user names, else those that lie beside it."""
     named = given.hints.get("power")

@@ -11,12 +11,15 @@ taken from an import: they are derived from the latencies when read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 import msgspec
 
 from servemark.base.canonical import canonical_json, content_hash
+from servemark.results.figures import Figure as Figure  # noqa: PLC0414 - a part of a point, asked for with it
+from servemark.results.figures import number_of
 
 POINT_SCHEMA = 1
 ID_LENGTH = 16
@@ -25,19 +28,6 @@ RoleName = Literal["aggregated", "prefill", "decode"]
 Status = Literal["complete", "partial"]
 MappingStatus = Literal["mapped", "unmapped", "invalid"]
 """unmapped: kept, but its model, hardware or shape is not known to the mapping. invalid: kept, not a result."""
-
-
-class Figure(msgspec.Struct, frozen=True, gc=False):
-    """One stated value in base units. `definition` names the formula and percentile rule of the tool that made it:
-    figures with unlike definitions do not belong on one axis unmarked. `at` is the place within the raw row (a JSON
-    pointer, or `line:field`); `stated` is the number as written there when units were converted or a denominator was
-    changed, and `how` says what was done to it. A struct: a point has dozens, and dataclasses take eight times as long."""
-
-    value: float
-    definition: str
-    at: str
-    stated: float | None = None
-    how: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +195,7 @@ class Point:
 
     identity: PointIdentity
     execution: Execution
-    figures: dict[str, Figure]
+    figures: Mapping[str, Figure]
     source: str
     """The importer that made it: `servemark`, `inferencex`, `vllm-bench`, ..."""
     mapping_version: int
@@ -240,8 +230,7 @@ class Point:
 
     def value(self, address: str) -> float | None:
         """A stated figure; None when it is absent."""
-        found = self.figures.get(address)
-        return found.value if found is not None else None
+        return number_of(self.figures, address)
 
 
 def point_json(point: Point) -> str:

@@ -7,6 +7,7 @@ import itertools
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
@@ -21,7 +22,8 @@ from servemark.store.import_types import Judge, Kept, ReasonCount, RowStatus, So
 from servemark.store.imports import find_source, keep_source, put_file, sources
 from servemark.store.point_codec import Encoder
 from servemark.store.raw_files import BLOCK, RawFiles
-from servemark.store.staging import Staging
+from servemark.store.staging import Staging, uncollected
+from servemark.store.staging_process import LostError, SecondProcess, can_share, second_process
 
 _TIE = 1e-9
 OWN = "servemark"
@@ -84,22 +86,26 @@ def take_in(store: Store | None, intake: Intake, found: Found) -> FileReport:
         found = replace(found, beside={**found.beside, **intake.power})
         intake = replace(intake, hints={**intake.hints, "power": BETWEEN.join(intake.power)})
     known = find_source(store, sha256) if store is not None else None
-    if store is not None and not intake.raw.has(sha256):  # also where it was here and its bytes were lost
-        with found.open() as stream:
-            kept_sha, _ = intake.raw.keep(stream)
-        if kept_sha != sha256:
-            changed = input_error("store.import.changing", path=found.name)
-            return FileReport(found.name, "", "", None, changed)
-    if known is not None and known.importer and not _otherwise(intake, known):
-        report = FileReport(found.name, sha256, known.importer, _same(store, known, intake))
-        among_runs(store, intake, report)
-        return report
-    beside = Used(found.beside)
-    name = found.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    source = SourceFile(sha256, name, size, "", 0, dict(intake.hints))
-    opened: Callable[[], BinaryIO] = found.open if store is None else lambda: intake.raw.opened(sha256)
-    given = given_of(found, opened, intake.hints, beside)
-    report = _map(store, intake, source, given, beside, again=known is not None)
+    is_new = known is None or not known.importer or _otherwise(intake, known)
+    with (
+        second_process(intake.raw, found, size) if store is not None and is_new else None
+    ) or nullcontext() as second:
+        if store is not None and not intake.raw.has(sha256):  # also where it was here and its bytes were lost
+            with found.open() as stream:
+                kept_sha, _ = intake.raw.keep(stream)
+            if kept_sha != sha256:
+                changed = input_error("store.import.changing", path=found.name)
+                return FileReport(found.name, "", "", None, changed)
+        if known is not None and not is_new:
+            report = FileReport(found.name, sha256, known.importer, _same(store, known, intake))
+            among_runs(store, intake, report)
+            return report
+        beside = Used(found.beside)
+        name = found.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        source = SourceFile(sha256, name, size, "", 0, dict(intake.hints))
+        opened: Callable[[], BinaryIO] = found.open if store is None else lambda: intake.raw.opened(sha256)
+        given = given_of(found, opened, intake.hints, beside)
+        report = _map(store, intake, source, given, beside, again=known is not None, second=second)
     among_runs(store, intake, report)
     return report
 
@@ -150,31 +156,75 @@ def _map(
     *,
     again: bool,
     keep: Callable[..., Kept] = keep_source,
+    second: SecondProcess | None = None,
 ) -> FileReport:
-    """Recognise, map and keep (or, without a store, only count)."""
-    importer, rows = rows_of(intake.importers, given, intake.format)
-    told = PowerTold()
-    rows = with_power(rows, given, told)
-    name, version = (importer.id, importer.version) if importer is not None else ("", 0)
-    with Staging(intake.raw.folder, intake.judge, intake.encoder) as staged:
+    """Recognise, map and keep (or, without a store, only count); with a second process where it can help."""
+    file = _File(source, given, beside)
+    # Uncollected until the rows are let go: a search for cycles would walk through all of them.
+    with uncollected(), Staging(intake.raw.folder, intake.judge, intake.encoder) as staged:
         try:
-            staged.take(rows)
-        except ServemarkError as error:
-            if error.layer not in (Layer.RESULTS, Layer.INPUT):
-                raise
-            staged.reset([Mapped(0, "invalid", None, None, error.key, dict(error.values))])
-        except (OSError, EOFError, zlib.error) as error:
-            broken = damaged(source.name, error)
-            staged.reset([Mapped(0, "invalid", None, None, broken.key, dict(broken.values))])
-        except Exception as error:
-            reason: dict[str, object] = {"importer": name, "error": f"{type(error).__name__}: {error}"[:300]}
-            staged.reset([Mapped(0, "invalid", None, None, "store.row.importer_failed", reason)])
-        if store is None:
-            return FileReport(source.name, source.sha256, name, _counted(staged), power=told)
-        used = tuple((one, _keep(intake.raw, each)) for one, each in beside.used.items())
-        whole = replace(source, importer=name, mapping_version=version, siblings=used, gates=intake.gates)
-        kept = keep(store, whole, staged, intake.judge, again=again)
-    return FileReport(source.name, source.sha256, name, kept, power=told)
+            return _kept_rows(store, intake, file, staged, _stage(staged, intake, file, second), again, keep)
+        except LostError:
+            return _kept_rows(store, intake, file, staged, _stage(staged, intake, file, None), again, keep)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """One file on its way in."""
+
+    source: SourceFile
+    given: Given
+    beside: Used
+    told: PowerTold = field(default_factory=PowerTold)
+
+
+def _stage(staged: Staging, intake: Intake, file: _File, second: SecondProcess | None) -> Importer | None:
+    """Stage every row of the file, or the one row that says why there are none; returns the importer that takes it.
+    Raises LostError where the second process is lost."""
+    given = file.given
+    importer, rows = rows_of(intake.importers, given, intake.format)
+    staged.reset()
+    try:
+        if second is not None and importer is not None and can_share(importer, given):
+            second.stage(
+                staged, importer, given, raw=intake.raw, sha256=file.source.sha256, judge=intake.judge
+            )
+        else:
+            staged.take(with_power(rows, given, file.told))
+    except LostError:
+        raise
+    except ServemarkError as error:
+        if error.layer not in (Layer.RESULTS, Layer.INPUT):
+            raise
+        staged.reset([Mapped(0, "invalid", None, None, error.key, dict(error.values))])
+    except (OSError, EOFError, zlib.error) as error:
+        broken = damaged(file.source.name, error)
+        staged.reset([Mapped(0, "invalid", None, None, broken.key, dict(broken.values))])
+    except Exception as error:
+        name = importer.id if importer is not None else ""
+        reason: dict[str, object] = {"importer": name, "error": f"{type(error).__name__}: {error}"[:300]}
+        staged.reset([Mapped(0, "invalid", None, None, "store.row.importer_failed", reason)])
+    return importer
+
+
+def _kept_rows(  # noqa: PLR0917 - the end of `_map`, to which it may come twice
+    store: Store | None,
+    intake: Intake,
+    file: _File,
+    staged: Staging,
+    importer: Importer | None,
+    again: bool,
+    keep: Callable[..., Kept],
+) -> FileReport:
+    """Put what is staged into the store, or only count it. Raises LostError; nothing is in the store then."""
+    source = file.source
+    name, version = (importer.id, importer.version) if importer is not None else ("", 0)
+    if store is None:
+        return FileReport(source.name, source.sha256, name, _counted(staged), power=file.told)
+    used = tuple((one, _keep(intake.raw, each)) for one, each in file.beside.used.items())
+    whole = replace(source, importer=name, mapping_version=version, siblings=used, gates=intake.gates)
+    kept = keep(store, whole, staged, intake.judge, again=again)
+    return FileReport(source.name, source.sha256, name, kept, power=file.told)
 
 
 def rows_of(

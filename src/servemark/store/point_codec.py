@@ -13,22 +13,22 @@ import re
 import struct
 import zlib
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
 from servemark.base.canonical import content_hash
 from servemark.base.errors import Layer, ServemarkError
+from servemark.results.figures import Figure, Figures, FigureShape
 from servemark.results.point import (
     ID_LENGTH,
     NO_REQUESTS,
     Eval,
     Execution,
-    Figure,
     Memory,
     Point,
     PointIdentity,
@@ -86,6 +86,8 @@ class Beside(msgspec.Struct, frozen=True):
 
 Shape = tuple[tuple[str, str, str, str | None], ...]
 """(address, definition, at, how) of every figure, in the point's order."""
+Form = tuple[str, bytes]
+"""SHA-256 of a shape's JSON, and that JSON, compressed."""
 
 
 class Encoded(NamedTuple):
@@ -112,6 +114,20 @@ class Encoded(NamedTuple):
     rest: bytes
 
 
+class _Shared(NamedTuple):
+    """What the points of one `FigureShape` share; `shape` is held, so that its number stays its own."""
+
+    shape: FigureShape
+    order: tuple[str, ...]
+    """Addresses, sorted."""
+    rows: tuple[tuple[str, str, str], ...]
+    pick: Callable[[Sequence[Any]], tuple[Any, ...]]
+    """What is listed as in the shape, in that order."""
+    pack: Callable[..., bytes]
+    form: Form
+    """Where no figure was changed."""
+
+
 class _Known(NamedTuple):
     """What all points of one identity share; `begun` is the hash of their content as far as that."""
 
@@ -132,7 +148,8 @@ class Encoder:
         self._lines: dict[tuple[str, str, str], str] = {}
         self._facets: dict[bytes, tuple[str, str, str, str, str]] = {}
         self._orders: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._shapes: dict[Shape, tuple[str, bytes]] = {}
+        self._shapes: dict[Shape, Form] = {}
+        self._known_shapes: dict[int, _Shared] = {}
         self._json = msgspec.json.Encoder(order="sorted")
         self._plain = msgspec.json.Encoder(order="deterministic")
         self._packers: dict[int, struct.Struct] = {}
@@ -157,16 +174,12 @@ class Encoder:
         if line_key is None:
             line_key = _line_key(*line)
             _remember(self._lines, line, line_key)
-        shape, figures, stated = self._figures(point.figures)
+        found = point.figures
+        form, figures, stated = self._shared(found) if isinstance(found, Figures) else self._figures(found)
         rest = self._plain.encode(_rest(point))
         digest = begun.copy()
-        form = self._shapes.get(shape)
-        if form is None:
-            form = encode_shape(shape)
-            _remember(self._shapes, shape, form)
-        digest.update(f"{point_key}{line_key}{point.status}{form[0]}".encode())
-        for part in (figures, stated, rest):
-            digest.update(part)
+        said = f"{point_key}{line_key}{point.status}{form[0]}"
+        digest.update(b"".join((said.encode(), figures, stated, rest)))
         return Encoded(
             point_key,
             config_key,
@@ -213,7 +226,26 @@ class Encoder:
             return hashlib.sha256(whole).hexdigest()[:ID_LENGTH], config_key, config
         return identity.point_key, identity.config_key, config
 
-    def _figures(self, found: dict[str, Figure]) -> tuple[Shape, bytes, bytes]:
+    def _shared(self, found: Figures) -> tuple[Form, bytes, bytes]:
+        """(form, numbers, stated) of figures that share their shape: no figure is made."""
+        known = self._known_shapes.get(id(found.shape))
+        if known is None:
+            known = _shape_known(found.shape)
+            if len(self._known_shapes) >= IDENTITIES:
+                self._known_shapes.clear()
+            self._known_shapes[id(found.shape)] = known
+        numbers = known.pick(found.numbers)
+        if not math.isfinite(sum(numbers)) and not all(map(math.isfinite, numbers)):
+            raise _not_finite(zip(known.order, numbers, strict=True))
+        figures = known.pack(*numbers)
+        if not found.hows:
+            return known.form, figures, b""
+        hows = known.pick(found.hows)
+        shape = tuple([(*row, how) for row, how in zip(known.rows, hows, strict=True)])
+        said = [_ABSENT if each is None else each for each in known.pick(found.stated)]
+        return encode_shape(shape), figures, known.pack(*said)
+
+    def _figures(self, found: Mapping[str, Figure]) -> tuple[Form, bytes, bytes]:
         # In one order, so that a point has the same content however its figures were listed.
         listed = tuple(found)
         order = self._orders.get(listed)
@@ -222,21 +254,38 @@ class Encoder:
             _remember(self._orders, listed, order)
         some = list(map(found.__getitem__, order))
         shape = tuple(zip(order, map(_DEFINITION, some), map(_AT, some), map(_HOW, some), strict=True))
+        form = self._shapes.get(shape)
+        if form is None:
+            form = encode_shape(shape)
+            _remember(self._shapes, shape, form)
         packer = self._packers.get(len(shape))
         if packer is None:
             packer = self._packers[len(shape)] = struct.Struct(f"<{len(shape)}d")
         numbers = list(map(_VALUE, some))
         if not all(map(math.isfinite, numbers)):
-            bad = next(name for name in order if not math.isfinite(found[name].value))
-            raise NotStorable(f"{bad} = {found[bad].value}")
+            raise _not_finite(zip(order, numbers, strict=True))
         said = list(map(_STATED, some))
         if said.count(None) == len(said):
-            return shape, packer.pack(*numbers), b""
-        return (
-            shape,
-            packer.pack(*numbers),
-            packer.pack(*[_ABSENT if each is None else each for each in said]),
-        )
+            return form, packer.pack(*numbers), b""
+        return form, packer.pack(*numbers), packer.pack(*[_ABSENT if each is None else each for each in said])
+
+
+def _not_finite(listed: Iterable[tuple[str, float]]) -> NotStorable:
+    name, value = next((name, value) for name, value in listed if not math.isfinite(value))
+    return NotStorable(f"{name} = {value}")
+
+
+def _shape_known(shape: FigureShape) -> _Shared:
+    places = sorted(range(len(shape.rows)), key=shape.addresses.__getitem__)
+    rows = tuple(shape.rows[place] for place in places)
+    return _Shared(
+        shape,
+        tuple(address for address, _, _ in rows),
+        rows,
+        itemgetter(*places) if len(places) > 1 else tuple,
+        struct.Struct(f"<{len(places)}d").pack,
+        encode_shape(tuple((*row, None) for row in rows)),
+    )
 
 
 def _line_key(config_key: str, run: str, source: str) -> str:
@@ -339,7 +388,7 @@ def _remember(memo: dict[Any, Any], key: object, value: object) -> None:
     memo[key] = value
 
 
-def encode_shape(shape: Shape) -> tuple[str, bytes]:
+def encode_shape(shape: Shape) -> Form:
     """(SHA-256, compressed JSON) of a shape."""
     text = msgspec.json.encode(shape)
     return hashlib.sha256(text).hexdigest(), zlib.compress(text, 6)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -36,6 +36,17 @@ _VERDICTS = {str(verdict): verdict for verdict in Verdict}
 _TOLD = (Severity.WARNING, Severity.QUARANTINE)
 
 
+class _Read(NamedTuple):
+    """One row that waits to be judged; point and columns, or the reason why there are none."""
+
+    ordinal: int
+    status: RowStatus
+    reason: str
+    values: str
+    point: Point | None
+    encoded: Encoded | None
+
+
 class Staged(NamedTuple):
     """One row, ready for its columns; a named tuple for speed."""
 
@@ -51,6 +62,13 @@ class Staged(NamedTuple):
     """What its manifest foretold of it, with what it measured."""
 
 
+class Rest(Protocol):
+    """Rows that another process stages."""
+
+    def chunks(self, runs: dict[tuple[str, str], int]) -> Iterator[list[Staged]]:
+        """Chunks of rows in order; adds to `runs` (as `Staging.runs`) those of the rows, before it ends."""
+
+
 class Staging:
     """All rows of a file, in order. A context manager: its spill file goes with it."""
 
@@ -60,8 +78,10 @@ class Staging:
         self._encoder = encoder
         self._held: list[Staged] = []
         self._spill: IO[bytes] | None = None
-        self._chunks = 0
+        self._chunks: list[int] = []
+        self._rest: Rest | None = None
         self.rows = 0
+        """Taken here; those of `follow` are not counted."""
         self.runs: dict[tuple[str, str], int] = {}
         """(source, run) -> batches that it stands in: more than one means it was judged in pieces."""
 
@@ -71,31 +91,39 @@ class Staging:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._held = []
         if self._spill is not None:
             self._spill.close()
 
     def take(self, rows: Iterable[Mapped]) -> None:
         """Encode and judge every row. What `rows` raises goes through; nothing is in the store then."""
-        some, waiting = iter(rows), list[Mapped]()
-        with uncollected():
-            while batch := list(islice(some, BATCH)):
-                waiting += batch
-                whole = _whole_runs(waiting)
-                self._put(waiting[:whole])
-                del waiting[:whole]
-            self._put(waiting)
-
-    def _put(self, rows: list[Mapped]) -> None:
-        if rows:
-            self._held += self._batch(rows)
-            self.rows += len(rows)
+        for some in self.batches(rows, BATCH):
+            self._held += some
+            self.rows += len(some)
             if len(self._held) >= IN_MEMORY:
                 self._spill_held()
 
-    def reset(self, rows: Iterable[Mapped]) -> None:
+    def batches(self, rows: Iterable[Mapped], size: int) -> Iterator[list[Staged]]:
+        """Every row encoded and judged, some `size` together; they are handed over, and not kept here."""
+        some, waiting = map(self._read, rows), list[_Read]()
+        with uncollected():
+            while batch := list(islice(some, size)):
+                waiting += batch
+                whole = _whole_runs(waiting)
+                if whole:
+                    yield self._batch(waiting[:whole])
+                del waiting[:whole]
+            if waiting:
+                yield self._batch(waiting)
+
+    def follow(self, rest: Rest) -> None:
+        """What `rest` gives comes after all rows that are here."""
+        self._rest = rest
+
+    def reset(self, rows: Iterable[Mapped] = ()) -> None:
         """Forget everything and take these rows instead."""
         self.__exit__(None, None, None)
-        self._held, self._spill, self._chunks, self.rows = [], None, 0, 0
+        self._held, self._spill, self._chunks, self._rest, self.rows = [], None, [], None, 0
         self.runs.clear()
         self.take(rows)
 
@@ -103,46 +131,40 @@ class Staging:
         """Chunks of rows in order; may be asked for more than once."""
         if self._spill is not None:
             self._spill.seek(0)
-            for _ in range(self._chunks):
-                yield [_dressed(row) for row in marshal.load(self._spill)]  # noqa: S302 - our own file of a moment ago
+            for size in self._chunks:
+                yield unpacked(self._spill.read(size))
         if self._held:
             yield self._held
+        if self._rest is not None:
+            yield from self._rest.chunks(self.runs)
 
-    def _batch(self, rows: list[Mapped]) -> list[Staged]:
-        encoded: list[Encoded | NotStorable | None] = [self._encoded(row.point) for row in rows]
-        good = [
-            row.point
-            for row, each in zip(rows, encoded, strict=True)
-            if row.point and isinstance(each, Encoded)
-        ]
+    def _read(self, row: Mapped) -> _Read:
+        """Encoded as soon as it is mapped, while all of it is at hand; its bytes are let go."""
+        point = row.point
+        if point is None:
+            status: RowStatus = "invalid" if row.status == "mapped" else row.status
+            return _Read(row.ordinal, status, row.reason, plain(row.reason_values), None, None)
+        try:
+            return _Read(row.ordinal, "mapped", "", "{}", point, self._encoder.encode(point))
+        except NotStorable as error:
+            reason = plain({"reason": str(error)})
+            return _Read(row.ordinal, "invalid", "store.row.not_storable", reason, None, None)
+
+    def _batch(self, rows: list[_Read]) -> list[Staged]:
+        good = [row.point for row in rows if row.point is not None]
         for key in {(point.source, point.execution.run) for point in good}:
             self.runs[key] = self.runs.get(key, 0) + 1
         judged = iter(self._judge(good))
         found = []
-        for row, each in zip(rows, encoded, strict=True):
-            if isinstance(each, Encoded):
-                findings, verdict = next(judged)
-                words = told(findings) if verdict is not Verdict.VALID else ()
-                foretold = foretold_of(row.point) if row.point is not None and row.point.expected else ()
-                found.append(Staged(row.ordinal, "mapped", "", "{}", each, verdict, words, foretold))
+        for ordinal, status, reason, values, point, encoded in rows:
+            if point is None:
+                found.append(Staged(ordinal, status, reason, values, None, Verdict.VALID, ()))
                 continue
-            status: RowStatus = (
-                "invalid" if isinstance(each, NotStorable) or row.status == "mapped" else row.status
-            )
-            reason = "store.row.not_storable" if isinstance(each, NotStorable) else row.reason
-            values: dict[str, object] = (
-                {"reason": str(each)} if isinstance(each, NotStorable) else row.reason_values
-            )
-            found.append(Staged(row.ordinal, status, reason, plain(values), None, Verdict.VALID, ()))
+            findings, verdict = next(judged)
+            words = told(findings) if verdict is not Verdict.VALID else ()
+            foretold = foretold_of(point) if point.expected else ()
+            found.append(Staged(ordinal, status, reason, values, encoded, verdict, words, foretold))
         return found
-
-    def _encoded(self, point: Point | None) -> Encoded | NotStorable | None:
-        if point is None:
-            return None
-        try:
-            return self._encoder.encode(point)
-        except NotStorable as error:
-            return error
 
     def _spill_held(self) -> None:
         try:
@@ -150,11 +172,22 @@ class Staging:
                 make_folder(self._folder)
                 self._spill = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - lives as long as the staging
             for some in (self._held[at : at + AT_ONCE] for at in range(0, len(self._held), AT_ONCE)):
-                marshal.dump([_bare(row) for row in some], self._spill)
-                self._chunks += 1
+                data = packed(some)
+                self._spill.write(data)
+                self._chunks.append(len(data))
         except OSError as error:
             raise disk_error(error, self._folder) from error
         self._held = []
+
+
+def packed(rows: list[Staged]) -> bytes:
+    """A chunk of rows as bytes of this moment, for `unpacked`."""
+    return marshal.dumps([_bare(row) for row in rows])
+
+
+def unpacked(data: bytes) -> list[Staged]:
+    """The chunk again."""
+    return [_dressed(row) for row in marshal.loads(data)]  # noqa: S302 - our own bytes of a moment ago
 
 
 def _bare(row: Staged) -> tuple[object, ...]:
@@ -171,7 +204,7 @@ def _dressed(row: tuple[Any, ...]) -> Staged:
     return Staged._make((*row[:4], point and Encoded._make(point), _VERDICTS[verdict], findings, told))
 
 
-def _whole_runs(rows: list[Mapped]) -> int:
+def _whole_runs(rows: list[_Read]) -> int:
     """How many of the rows may be judged now: up to the last place that no run stands on both sides of, and else all but
     the run of the last row, which may go on, unless there are too many already."""
     last = rows[-1].point
@@ -210,8 +243,10 @@ def uncollected() -> Iterator[None]:
 def told(findings: Iterable[GateFinding]) -> tuple[tuple[str, str, str], ...]:
     """Findings that are warnings or worse, as columns; each gate once, its worst word."""
     some = [each for each in findings if each.severity in _TOLD]
-    some.sort(key=lambda each: each.severity is Severity.QUARANTINE)
-    return tuple({each.gate: (each.gate, str(each.severity), plain(each.values)) for each in some}.values())
+    if len(some) > 1:
+        some.sort(key=lambda each: each.severity is Severity.QUARANTINE)
+        some = list({each.gate: each for each in some}.values())
+    return tuple([(each.gate, each.severity.value, plain(each.values)) for each in some])
 
 
 def plain(values: dict[str, object]) -> str:
@@ -219,10 +254,11 @@ def plain(values: dict[str, object]) -> str:
     if not values:
         return "{}"
     try:
-        text = (
-            _SORTED.encode(values).decode() if all(map(_simple, values.values())) else canonical_json(values)
-        )
-        text.encode("utf-8")
+        if all(map(_simple, values.values())):
+            text = _SORTED.encode(values).decode()
+        else:
+            text = canonical_json(values)
+            text.encode("utf-8")
     except (ValueError, TypeError, RecursionError):
         text = canonical_json({name: _written(value) for name, value in values.items()})
     if len(text) > MAX_REASON_VALUES:

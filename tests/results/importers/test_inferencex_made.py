@@ -253,6 +253,25 @@ def test_rows_that_are_no_json_cost_only_themselves(bad: bytes, reason: str) -> 
         assert caught.value.key == "results.import_not_json"
 
 
+def test_what_came_before_a_row_is_nothing() -> None:
+    """true equals 1 and is no count, whether or not a row with 1 was mapped a moment ago."""
+    for make in (api_row, flat_row):
+        key = "decode_ep" if make is api_row else "ep"
+        rows = mapped(of_rows(make(**{key: 1}), make(**{key: True}), make(**{key: 1})))
+        assert [row.status for row in rows] == ["mapped", "invalid", "mapped"]
+        rows = mapped(of_rows(make(**{key: True}), make(**{key: 1})))
+        assert [row.status for row in rows] == ["invalid", "mapped"]
+
+
+def test_a_number_beyond_floats_costs_its_row_alone() -> None:
+    """JSON knows whole numbers of any length."""
+    row = api_row()
+    row["metrics"]["tput_per_gpu"] = 10**400
+    before, found, after = mapped(of_rows(api_row(), row, api_row()))
+    assert (before.status, after.status) == ("mapped", "mapped")
+    assert (found.status, found.reason) == ("invalid", "results.import_not_finite")
+
+
 def test_versions_may_be_mixed_in_one_list() -> None:
     """Each row is read by its own shape."""
     other = {"hardware": "h100", "date": "2026-06-14", "n_success": 1, "total": 2}

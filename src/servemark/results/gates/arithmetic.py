@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from servemark.results.gates.base import Context, Gate, GateFinding, Severity
 from servemark.results.gates.columns import Columns, usable_column
 from servemark.results.gates.read import (
+    ACHIEVED,
     FIXED,
+    IN_FLIGHT,
     INPUT_PER_GPU,
     OUTPUT_PER_GPU,
     TOTAL,
@@ -15,11 +17,13 @@ from servemark.results.gates.read import (
     distance,
     gpus,
     implied_total,
+    is_closed,
     is_disaggregated,
     passed,
     percent,
     short,
     skips,
+    stated_tokens,
     usable,
 )
 from servemark.results.gates.topology import recover_split, stated_split_holds
@@ -56,10 +60,9 @@ def closed_loop(point: Point, _context: Context) -> GateFinding:  # noqa: PLR091
     the limits are wider: the median of a skewed distribution is far below its mean. A disaggregated row that lost its
     split is judged with the recovered one.
     """
-    figures = point.figures
-    whole, per_gpu = figures.get(TOTAL), figures.get(TOTAL_PER_GPU)
-    figure = whole if whole is not None else per_gpu
-    if figure is None or not usable(figure.value):
+    whole, per_gpu = point.value(TOTAL), point.value(TOTAL_PER_GPU)
+    rate = whole if whole is not None else per_gpu
+    if rate is None or not usable(rate):
         return _NO_TOTAL
     implied = implied_total(point)
     if implied is None:
@@ -72,7 +75,7 @@ def closed_loop(point: Point, _context: Context) -> GateFinding:  # noqa: PLR091
         return _NO_GPUS
     least, most, latency, exact = implied
     warning, limit = _MEAN_LIMITS if exact else _MEDIAN_LIMITS
-    ratio = distance(figure.value, least / count, most / count)
+    ratio = distance(rate, least / count, most / count)
     if 1 / warning <= ratio <= warning:
         return _LOOP_OK
     recovered = None
@@ -80,12 +83,12 @@ def closed_loop(point: Point, _context: Context) -> GateFinding:  # noqa: PLR091
         recovered = recover_split(point)
     if recovered is not None:
         count = recovered.prefill + recovered.decode
-        ratio = distance(figure.value, least / count, most / count)
+        ratio = distance(rate, least / count, most / count)
         if 1 / warning <= ratio <= warning:
             return _LOOP_OK
     values: dict[str, object] = {
-        "stated": short(figure.value),
-        "implied": short(ratio * figure.value),
+        "stated": short(rate),
+        "implied": short(ratio * rate),
         "ratio": short(ratio),
         "latency_s": short(latency),
         "gpus": count,
@@ -94,6 +97,45 @@ def closed_loop(point: Point, _context: Context) -> GateFinding:  # noqa: PLR091
     }
     severity = Severity.WARNING if 1 / limit < ratio < limit else Severity.QUARANTINE
     return GateFinding("closed_loop", severity, values)
+
+
+def _loop_columns(columns: Columns) -> Said:
+    whole, mean = columns.of(TOTAL), columns.of("e2el_s.mean")
+    rate = whole if whole is not None else columns.of(TOTAL_PER_GPU)
+    latency = mean if mean is not None else columns.of("e2el_s.p50")
+    if rate is None or latency is None:
+        return _NO_TOTAL, rate is None
+    lanes = columns.of(IN_FLIGHT)
+    if lanes is None:
+        closed, achieved = columns.framed(lambda point: 1 if is_closed(point) else None), columns.of(ACHIEVED)
+        lanes = closed * (columns.framed(_lanes) if achieved is None else achieved)
+    read, written = columns.of("input_tokens.mean"), columns.of("output_tokens.mean")
+    if read is not None and written is not None:
+        least = most = read + written
+    else:
+        least, most = (
+            columns.framed(lambda point: _span(point)[0]),
+            columns.framed(lambda point: _span(point)[1]),
+        )
+    per_token = lanes / latency
+    if whole is None:
+        count = columns.framed(gpus)
+        low, high = per_token * least / count, per_token * most / count
+    else:
+        low, high = per_token * least, per_token * most
+    warning = (_MEAN_LIMITS if mean is not None else _MEDIAN_LIMITS)[0]
+    # `distance` in columns: low <= high, so at most one of the two is outside.
+    near = ((rate >= low) | (low / rate <= warning)) & ((rate <= high) | (1 / warning <= high / rate))
+    known = usable_column(latency) & usable_column(lanes) & usable_column(low) & usable_column(high)
+    return _LOOP_OK, known & usable_column(rate) & usable_column(least) & near
+
+
+def _lanes(point: Point) -> int | None:
+    return point.identity.concurrency
+
+
+def _span(point: Point) -> tuple[float | None, float | None]:
+    return stated_tokens(point) or (None, None)
 
 
 _ONE_NO_FIGURES = skips("one_denominator", "no_three_rates")[0]
@@ -172,6 +214,7 @@ GATES = (
         closed_loop,
         CLOSED_LOOP_WARNING,
         "Little's law; three times the p90 residual of published fixed-length rows",
+        columns=_loop_columns,
     ),
     Gate(
         "one_denominator",

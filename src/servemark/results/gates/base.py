@@ -72,7 +72,10 @@ class Gate:
     idle: tuple[str, GateFinding] | None = None
     """(a part of `registry.PARTS`, what the gate says of every point without it): most gates need not be asked."""
     columns: Callable[[Columns], Said] | None = None
-    """For a gate on figures alone: one finding, and of which of many points `judge` would say exactly that."""
+    """For a gate on figures: one finding, and of which of many points `judge` would say exactly that."""
+    framed: Callable[[Point], GateFinding | None] | None = None
+    """What `judge` says of every point with this one's identity and GPU counts, whatever else it holds; None where it
+    reads more."""
 
 
 def verdict_of(findings: Sequence[GateFinding]) -> Verdict:

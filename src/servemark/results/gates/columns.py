@@ -2,13 +2,18 @@
 
 A gate that can be asked so has a second function beside its own (`Gate.columns`), which names one finding and the points
 of which the gate would say exactly that. All other points are asked one by one, so what is said is the same.
+
+What a gate reads beside figures is mostly the same for many points: those with one identity and one count of GPUs, a frame.
+It is read once a frame (`Columns.framed`), and a gate that reads nothing else is asked once a frame (`Gate.framed`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from servemark.results.figures import Figures
 from servemark.results.point import Point
 
 if TYPE_CHECKING:
@@ -23,15 +28,26 @@ FEWEST = 48
 
 
 class Columns:
-    """`table[i, j]`: the value of points[i] at addresses[j]. All points have these addresses, in this order."""
+    """`table[i, j]`: the value of points[i] at addresses[j]. All points have these addresses, in this order.
+    `frames` holds one point of each frame, `frame_of[i]` the place of that of points[i]."""
 
-    __slots__ = ("_places", "addresses", "points", "table")
+    __slots__ = ("_places", "addresses", "frame_of", "frames", "points", "table")
 
     def __init__(self, addresses: tuple[str, ...], points: Sequence[Point], table: Column) -> None:
         self.addresses = addresses
         self.points = points
         self.table = table
         self._places = {address: place for place, address in enumerate(addresses)}
+        self.frames: list[Point] = []
+        self.frame_of: list[int] = []
+        known: dict[tuple[int, int | None, int | None], int] = {}
+        for point in points:
+            key = (id(point.identity), point.gpus_deployed, point.gpus_stated)
+            place = known.get(key)
+            if place is None:
+                place = known[key] = len(self.frames)
+                self.frames.append(point)
+            self.frame_of.append(place)
 
     def of(self, address: str) -> Column | None:
         """The values at one address; None where the points do not state it."""
@@ -42,21 +58,33 @@ class Columns:
         """The columns of those of the addresses that the points state."""
         return self.table[:, [self._places[each] for each in addresses if each in self._places]]
 
-    def filled(self, values: Sequence[float]) -> Column:
-        """One value a point as a column."""
+    def framed(self, ask: Callable[[Point], float | None]) -> Column:
+        """One value a point as a column, read once a frame; NaN for None."""
         import numpy as np  # noqa: PLC0415 - only where there are many points
 
-        return np.array(values, dtype=np.float64)
+        found = [ask(point) for point in self.frames]
+        column = np.array([_NAN if each is None else each for each in found], dtype=np.float64)
+        return column[self.frame_of]
+
+
+_NAN = float("nan")
 
 
 def columns_of(addresses: tuple[str, ...], points: Sequence[Point]) -> Columns | None:
     """The columns; None where a value is no float, of which arithmetic might say something else than of a column."""
     import numpy as np  # noqa: PLC0415 - as above
 
-    values = [figure.value for point in points for figure in point.figures.values()]
+    values = list(chain.from_iterable(map(_numbers, points)))
     if set(map(type, values)) - {float}:
         return None
     return Columns(addresses, points, np.array(values).reshape(len(points), len(addresses)))
+
+
+def _numbers(point: Point) -> Sequence[float]:
+    found = point.figures
+    if isinstance(found, Figures):
+        return found.numbers
+    return [figure.value for figure in found.values()]
 
 
 def within(column: Column, least: float, most: float) -> Mask:

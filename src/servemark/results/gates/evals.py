@@ -162,6 +162,11 @@ def forced_acceptance(point: Point, _context: Context) -> GateFinding:
     return GateFinding("forced_acceptance", Severity.WARNING, values)
 
 
+def _forced_framed(point: Point) -> GateFinding:
+    return forced_acceptance(point, _NO_CONTEXT)
+
+
+_NO_CONTEXT = Context()
 _LENGTH_NONE = skips("acceptance_length", "no_acceptance_length")[0]
 _LENGTH_OK = passed("acceptance_length")
 
@@ -213,6 +218,7 @@ GATES = (
         None,
         "golden acceptance policy",
         idle=("speculation", _FORCED_NONE),
+        framed=_forced_framed,
     ),
     Gate(
         "acceptance_length",

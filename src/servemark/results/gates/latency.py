@@ -194,21 +194,17 @@ def latency_sum(point: Point, _context: Context) -> GateFinding:
 
 def _sum_columns(columns: Columns) -> Said:
     first, token, whole = (columns.of(f"{name}.mean") for name in ("ttft_s", "tpot_s", "e2el_s"))
+    fixed = columns.framed(_has_fixed_reply) == 1
     if first is None or token is None or whole is None:
-        fixed = [_has_fixed_reply(point) for point in columns.points]
-        return (_SUM_MEANS, True) if all(fixed) else (_SUM_LENGTHS, not any(fixed))
+        return (_SUM_MEANS, True) if fixed.all() else (_SUM_LENGTHS, ~fixed)
     least = most = columns.of("output_tokens.mean")
-    fixed_lengths = columns.filled([_has_fixed_reply(point) for point in columns.points]) == 1
     if least is None or most is None:
-        spans = [
-            tuple(share * (point.identity.scenario.osl or 0) for share in length_share(point))
-            for point in columns.points
-        ]
-        least, most = columns.filled([low for low, _ in spans]), columns.filled([high for _, high in spans])
+        least = columns.framed(lambda point: length_share(point)[0] * (point.identity.scenario.osl or 0))
+        most = columns.framed(lambda point: length_share(point)[1] * (point.identity.scenario.osl or 0))
     low = (first + token * (least - 1).clip(0)) / whole
     high = (first + token * (most - 1).clip(0)) / whole
     near = ((low <= 1) | (abs(low - 1) <= SUM_WARNING)) & ((high >= 1) | (abs(high - 1) <= SUM_WARNING))
-    return _SUM_OK, fixed_lengths & usable_column(whole) & near
+    return _SUM_OK, fixed & usable_column(whole) & near
 
 
 def _has_fixed_reply(point: Point) -> bool:

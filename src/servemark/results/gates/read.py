@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from servemark.results.figures import number_of
 from servemark.results.gates.base import GateFinding, Severity
 from servemark.results.point import Point, RoleTopology
 
@@ -21,6 +22,7 @@ POWER_PER_GPU = "gpu_power_w.mean"
 """Mean power of one GPU over the window, watts."""
 IN_FLIGHT = "requests_in_flight.mean"
 """Mean number of requests that the server held over the window: what Little's law speaks of."""
+ACHIEVED = "achieved_concurrency"
 FIXED = frozenset({"fixed-seq-len", "random"})
 """Scenarios whose request lengths are fixed and whose lanes never think."""
 ASSUMED_LENGTH_SHARE = (0.9, 1.0)
@@ -77,10 +79,15 @@ def length_share(point: Point) -> tuple[float, float]:
 def tokens_a_request(point: Point) -> tuple[float, float] | None:
     """(least, most) mean input + output tokens of a request: as measured, else from the stated lengths."""
     figures = point.figures
-    read, written = figures.get("input_tokens.mean"), figures.get("output_tokens.mean")
+    read, written = number_of(figures, "input_tokens.mean"), number_of(figures, "output_tokens.mean")
     if read is not None and written is not None:
-        both = read.value + written.value
+        both = read + written
         return (both, both) if usable(both) else None
+    return stated_tokens(point)
+
+
+def stated_tokens(point: Point) -> tuple[float, float] | None:
+    """(least, most) mean input + output tokens of a request by the stated lengths alone."""
     scenario = point.identity.scenario
     if scenario.type not in FIXED or scenario.isl is None or scenario.osl is None:
         return None
@@ -152,30 +159,35 @@ def is_disaggregated(point: Point) -> bool:
 def in_flight(point: Point) -> float | None:
     """Mean requests in flight of a closed loop; None for an open loop, and for traces, whose sessions think."""
     figures = point.figures
-    measured = figures.get(IN_FLIGHT)
+    measured = number_of(figures, IN_FLIGHT)
     if measured is not None:
-        return measured.value
-    scenario = point.identity.scenario
-    if scenario.arrivals is not None or scenario.type not in FIXED:
+        return measured
+    if not is_closed(point):
         return None
-    achieved = figures.get("achieved_concurrency")
-    return achieved.value if achieved is not None else point.identity.concurrency
+    achieved = number_of(figures, ACHIEVED)
+    return achieved if achieved is not None else point.identity.concurrency
+
+
+def is_closed(point: Point) -> bool:
+    """True for a closed loop whose lanes never think."""
+    scenario = point.identity.scenario
+    return scenario.arrivals is None and scenario.type in FIXED
 
 
 def implied_total(point: Point) -> tuple[float, float, float, bool] | None:
     """(least, most) total tokens per second of the whole deployment by Little's law, the latency in seconds that it
     rests on, and whether that is the mean (True) or only the median. None where a part is not known."""
     figures = point.figures
-    mean = figures.get("e2el_s.mean")
-    figure = mean if mean is not None else figures.get("e2el_s.p50")
+    mean = number_of(figures, "e2el_s.mean")
+    latency = mean if mean is not None else number_of(figures, "e2el_s.p50")
     lanes = in_flight(point)
-    if figure is None or lanes is None or not 0 < figure.value < math.inf or not 0 < lanes < math.inf:
+    if latency is None or lanes is None or not 0 < latency < math.inf or not 0 < lanes < math.inf:
         return None
     tokens = tokens_a_request(point)
     if tokens is None:
         return None
-    per_token = lanes / figure.value
-    return per_token * tokens[0], per_token * tokens[1], figure.value, mean is not None
+    per_token = lanes / latency
+    return per_token * tokens[0], per_token * tokens[1], latency, mean is not None
 
 
 def distance(found: float, least: float, most: float) -> float:

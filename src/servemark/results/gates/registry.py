@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING
 
 from servemark.base.canonical import canonical_json
+from servemark.results.figures import Figures
 from servemark.results.gates import (
     arithmetic,
     bounds,
@@ -36,6 +38,9 @@ from servemark.results.point import (
     Speculation,
 )
 
+if TYPE_CHECKING:
+    from servemark.results.gates.base import Said
+
 GATES: tuple[Gate, ...] = (
     *bounds.GATES,
     *arithmetic.GATES,
@@ -57,6 +62,7 @@ PARTS = (
 """What a point may lack, in the order of `_parts`; `Gate.idle` names one of them. `early`: it ended so; `scores`: evals of
 its line."""
 _OK, _SKIPPED, _QUARANTINE = Severity.OK, Severity.SKIPPED, Severity.QUARANTINE
+_SOUND = (_OK, _SKIPPED)
 
 _PLAIN = attrgetter(
     "model", "hardware", "engine", "model_revision", "engine_version", "image", "recipe_fingerprint", "router"
@@ -70,6 +76,7 @@ Judged = tuple[tuple[GateFinding, ...], Verdict]
 Judge = Callable[[Point, Context], GateFinding]
 Way = tuple[list[GateFinding], tuple[tuple[int, Judge], ...]]
 """What gates say without being asked, a gap for each of the others; and those, by their place."""
+_FRAMED = tuple((place, gate.framed) for place, gate in enumerate(GATES) if gate.framed is not None)
 _GAP = passed("")
 
 
@@ -114,10 +121,9 @@ def judge(point: Point, context: Context = _ALONE) -> Judged:
     return _ask(_to_ask(_parts(point, context)), point, context)
 
 
-def _ask(way: Way, point: Point, context: Context) -> Judged:
-    """What is said without asking, with what the other gates say, and the verdict."""
+def _ask(way: Way, point: Point, context: Context, verdict: Verdict = Verdict.VALID) -> Judged:
+    """What is said without asking, with what the other gates say, and the verdict; `verdict` is that of what is said."""
     said, asked = way[0].copy(), way[1]
-    verdict = Verdict.VALID
     try:
         for place, ask in asked:
             said[place] = finding = ask(point, context)
@@ -178,26 +184,52 @@ def _judge_columns(
         if columns is None:
             return None
         with np.errstate(all="ignore"):
-            said = {place: gate.columns(columns) for place, gate in enumerate(GATES) if gate.columns}
+            asked = [(place, gate.columns(columns)) for place, gate in enumerate(GATES) if gate.columns]
+        frames = list(map(_of_frame, columns.frames))
     except (ArithmeticError, ValueError, TypeError):
         return None
+    said = {place: each for place, each in asked if each[0].severity in _SOUND}
+    ways: dict[Hashable, tuple[Way, Judged]] = {}
+    judged = []
+    more = _masked(said, len(points))
+    for at, (point, context, frame) in enumerate(zip(points, around, columns.frame_of, strict=True)):
+        parts = _parts(point, context)
+        of_frame, key = frames[frame]
+        known = ways.get((parts, key))
+        if known is None:
+            way = _way(_to_ask(parts), {place: each for place, (each, _) in said.items()} | of_frame)
+            known = ways[parts, key] = way, (tuple(way[0]), verdict_of(way[0]))
+        way, done = known
+        if at in more:
+            judged.append(_ask((way[0], (*way[1], *more[at])), point, context, done[1]))
+        else:
+            judged.append(_ask(way, point, context, done[1]) if way[1] else done)
+    return judged
+
+
+def _of_frame(point: Point) -> tuple[dict[int, GateFinding], Hashable]:
+    """What gates say of all points of a frame by their places, and a key that is equal where that is the same."""
+    said = {place: found for place, ask in _FRAMED if (found := ask(point)) is not None}
+    return said, tuple([(place, id(found)) for place, found in said.items()])
+
+
+def _masked(said: Mapping[int, Said], points: int) -> dict[int, list[tuple[int, Judge]]]:
+    """By the place of a point: gates that must be asked of it alone."""
+    import numpy as np  # noqa: PLC0415 - as above
+
     more: dict[int, list[tuple[int, Judge]]] = {}
     for place, (_, mask) in said.items():
-        for at in range(len(points)) if mask is False else () if mask is True else np.flatnonzero(~mask):
-            more.setdefault(int(at), []).append((place, GATES[place].judge))
-    ways: dict[tuple[bool, ...], Way] = {}
-    judged = []
-    for at, (point, context) in enumerate(zip(points, around, strict=True)):
-        parts = _parts(point, context)
-        way = ways.get(parts)
-        if way is None:
-            begun, asked = _to_ask(parts)
-            filled = [said[place][0] if place in said else each for place, each in enumerate(begun)]
-            way = ways[parts] = filled, tuple(each for each in asked if each[0] not in said)
-        if at in more:
-            way = way[0], (*way[1], *more[at])
-        judged.append(_ask(way, point, context))
-    return judged
+        ask = place, GATES[place].judge
+        for at in range(points) if mask is False else () if mask is True else np.flatnonzero(~mask).tolist():
+            more.setdefault(at, []).append(ask)
+    return more
+
+
+def _way(way: Way, said: Mapping[int, GateFinding]) -> Way:
+    """The way with what is said already; what a gate without its part says stays."""
+    asked = {place for place, _ in way[1]}
+    filled = [said[place] if place in said and place in asked else each for place, each in enumerate(way[0])]
+    return filled, tuple(each for each in way[1] if each[0] not in said)
 
 
 def contexts(points: Sequence[Point]) -> Iterator[Context]:
@@ -210,10 +242,10 @@ def contexts(points: Sequence[Point]) -> Iterator[Context]:
     known: dict[
         int, int
     ] = {}  # by the identity object, which rows of one source share; all live until the end
-    lines: dict[tuple[str, str, int], list[Point]] = {}
+    lines: dict[tuple[str, str, int], _Line] = {}
     runs: dict[tuple[str, str], list[Point]] = {}
     places: dict[tuple[str, int, int | None], list[Point]] = {}
-    kept: list[tuple[tuple[str, str, int], list[Point]]] = []
+    kept: list[tuple[_Line, list[Point]]] = []
     for point in points:
         source, run, identity = point.source, point.execution.run, point.identity
         number = known.get(id(identity))
@@ -222,23 +254,34 @@ def contexts(points: Sequence[Point]) -> Iterator[Context]:
         line_key = (source, run, number)
         line = lines.get(line_key)
         if line is None:
-            line = lines[line_key] = []
-            runs.setdefault((source, run), [])
-        line.append(point)
-        runs[source, run].append(point)
+            line = lines[line_key] = _Line(runs.setdefault((source, run), []))
+        line.points.append(point)
+        line.run.append(point)
         place_key = (source, number, identity.concurrency)
         place = places.get(place_key)
         if place is None:
             place = places[place_key] = []
         place.append(point)
-        kept.append((line_key, place))
-    around = {key: _of_line(line, runs[key[0], key[1]]) for key, line in lines.items()}
-    same = {id(place): _SamePlace(place) for place in places.values() if len(place) > 1}
-    for point, (line_key, place) in zip(points, kept, strict=True):
-        context = around[line_key]
-        others = same.get(id(place)) if len(place) > 1 else None
+        kept.append((line, place))
+    for line in lines.values():
+        line.context = _of_line(line.points, line.run)
+    tried = [(id(place), _SamePlace(place)) for place in places.values() if len(place) > 1]
+    same = {number: each for number, each in tried if not each.apart}
+    for point, (line, place) in zip(points, kept, strict=True):
+        others = same.get(id(place))
         attempts = others.attempts(point) if others is not None else ()
-        yield _with_attempts(context, attempts) if attempts else context
+        yield _with_attempts(line.context, attempts) if attempts else line.context
+
+
+class _Line:
+    """Points of one line, those of its run, and what stands around each of them but for its attempts."""
+
+    __slots__ = ("context", "points", "run")
+
+    def __init__(self, run: list[Point]) -> None:
+        self.points: list[Point] = []
+        self.run = run
+        self.context = _ALONE
 
 
 def configuration(identity: PointIdentity) -> Hashable:
@@ -278,41 +321,50 @@ class _SamePlace:
     """The latest complete attempt of each run, and two points of each set of equal figures, of points that are the same
     configuration at the same load."""
 
-    __slots__ = ("_latest", "_twins")
+    __slots__ = ("_latest", "_sketch", "_twins", "apart")
 
     def __init__(self, place: list[Point]) -> None:
         self._latest: dict[str, Point] = {}
         self._twins: dict[Hashable, list[Point]] = {}
-        alike: dict[Hashable, list[Point]] = {}
+        self._sketch = _sketcher(place)
         for point in place:
-            alike.setdefault(_sketch(point), []).append(point)
             run = point.execution.run
             known = self._latest.get(run)
             if (known is None or counts.when(known) < counts.when(point)) and counts.is_whole(point):
                 self._latest[run] = point
-        for sketch, some in alike.items():
-            if len(some) > 1:
-                self._twins[sketch] = _first_two(some)
+        sketches = list(map(self._sketch, place))
+        unlike = len(set(sketches)) == len(place)
+        self.apart = unlike and len(self._latest) == len(place)
+        """True where no point has anything that decides about it: each of a run of its own, and no two alike."""
+        if not unlike:
+            alike: dict[Hashable, list[Point]] = {}
+            for point, sketch in zip(place, sketches, strict=True):
+                alike.setdefault(sketch, []).append(point)
+            self._twins = {sketch: _first_two(some) for sketch, some in alike.items() if len(some) > 1}
 
     def attempts(self, point: Point) -> tuple[Point, ...]:
         """What decides about `point`: its twin, and the latest complete attempt of its run."""
         latest = self._latest.get(point.execution.run)
         found = [] if latest is None or latest is point else [latest]
         if self._twins:
-            found += [each for each in self._twins.get(_sketch(point), ()) if each is not point]
+            found += [each for each in self._twins.get(self._sketch(point), ()) if each is not point]
         return tuple(found)
 
 
-def _sketch(point: Point) -> Hashable:
-    """Equal for rows with equal figures, nearly always unlike for others: spares comparing all figures."""
-    value = point.value
-    return (
-        len(point.figures),
-        value(TOTAL_PER_GPU),
-        value("ttft_s.p50"),
-        value("e2el_s.p50"),
-        value("ttft_s.mean"),
-    )
+_SKETCHED = (TOTAL_PER_GPU, "ttft_s.p50", "e2el_s.p50", "ttft_s.mean")
+
+
+def _sketcher(points: list[Point]) -> Callable[[Point], Hashable]:
+    """Gives something equal for rows with equal figures, nearly always unlike for others: spares comparing all figures."""
+    first = points[0].figures
+    if isinstance(first, Figures) and all(
+        isinstance(point.figures, Figures) and point.figures.shape is first.shape for point in points
+    ):
+        places = [first.shape.places[each] for each in _SKETCHED if each in first]
+        if len(places) > 1:
+            pick = itemgetter(*places)
+            return lambda point: pick(point.figures.numbers)  # type: ignore[attr-defined]
+    return lambda point: (len(point.figures), *map(point.value, _SKETCHED))
 
 
 def _first_two(alike: list[Point]) -> list[Point]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from servemark.results.gates.base import Context, Gate, GateFinding, Severity
+from servemark.results.gates.columns import Columns, usable_column
 from servemark.results.gates.read import (
     INPUT_PER_GPU,
     INPUT_PER_PREFILL_GPU,
@@ -25,7 +26,10 @@ from servemark.results.gates.read import (
     usable,
     world,
 )
-from servemark.results.point import Point
+from servemark.results.point import Point, RoleTopology
+
+if TYPE_CHECKING:
+    from servemark.results.gates.base import Said
 
 COUNT_TOLERANCE = 0.4
 """How near the closed loop must come for a GPU count to be taken as the one that the figures were made with: below the
@@ -37,27 +41,44 @@ INTEGER_TOLERANCE = 0.02
 """How near a recovered GPU count must be to a whole number: figures with three digits give no better."""
 
 
-def _off_by(point: Point, count: int) -> float | None:
-    """By which factor (1 or more) throughput per GPU x `count` differs from what the latency implies; None where that
-    cannot be told, or where the total of the whole deployment is stated and the count is in no figure. What a median
-    latency implies is taken for near up to the wider limit."""
+class _Loop(NamedTuple):
+    """Throughput per GPU as stated, what the latency implies for all GPUs together, and whether that rests on a mean."""
+
+    stated: float
+    least: float
+    most: float
+    exact: bool
+
+
+def _loop(point: Point) -> _Loop | None:
+    """None where a part is not known, or where the total of the whole deployment is stated and the count is in no
+    figure."""
     stated, implied = point.value(TOTAL_PER_GPU), implied_total(point)
     if stated is None or not usable(stated) or implied is None or point.value(TOTAL) is not None:
         return None
-    ratio = distance(stated, implied[0] / count, implied[1] / count)
+    return _Loop(stated, implied[0], implied[1], implied[3])
+
+
+def _off_by(loop: _Loop, count: int) -> float:
+    """By which factor (1 or more) throughput per GPU x `count` differs from what the latency implies. What a median
+    latency implies is taken for near up to the wider limit."""
+    ratio = distance(loop.stated, loop.least / count, loop.most / count)
     off = max(ratio, 1 / ratio)
-    return off if implied[3] else max(1.0, off * (1 + COUNT_TOLERANCE) / MEDIAN_COUNT_FACTOR)
+    return off if loop.exact else max(1.0, off * (1 + COUNT_TOLERANCE) / MEDIAN_COUNT_FACTOR)
 
 
 def _agrees(point: Point, count: int) -> bool | None:
-    off = _off_by(point, count)
-    return None if off is None else off <= 1 + COUNT_TOLERANCE
+    loop = _loop(point)
+    return None if loop is None else _off_by(loop, count) <= 1 + COUNT_TOLERANCE
 
 
 def _made_with(point: Point, count: int, stated: int) -> bool:
     """True where the closed loop says that the figures were made with `count` GPUs and not with `stated`."""
-    near, far = _off_by(point, count), _off_by(point, stated) if stated > 0 else None
-    return near is not None and near <= 1 + COUNT_TOLERANCE and (far is None or near < far)
+    loop = _loop(point)
+    if loop is None:
+        return False
+    near = _off_by(loop, count)
+    return near <= 1 + COUNT_TOLERANCE and (stated <= 0 or near < _off_by(loop, stated))
 
 
 _COUNT_NO_COUNT, _COUNT_ROLES, _COUNT_NO_TP = skips(
@@ -75,18 +96,11 @@ def gpu_count(point: Point, _context: Context) -> GateFinding:
     no figure is per GPU (an eval), and quarantine otherwise. More GPUs than the topology explains, in whole workers, are
     a warning where nobody says how many workers there are.
     """
-    stated = point.gpus_stated if point.gpus_stated is not None else point.gpus_deployed
-    if not stated:  # unknown, or a deployment without GPUs
-        return _COUNT_NO_COUNT
-    topology = point.identity.topology
-    if len(topology) > 1:
-        return _COUNT_ROLES
-    allowed = topology_gpus(point)
-    if not allowed:
-        return _COUNT_NO_TP
-    if stated in allowed:
-        return _COUNT_OK
-    role = topology[0]
+    sure = _count_framed(point)
+    if sure is not None:
+        return sure
+    stated, allowed = _stated_gpus(point) or 0, topology_gpus(point)
+    role = point.identity.topology[0]
     by_experts = stated == (role.workers or 1) * (role.tp or 0) * (role.ep or 1)
     confirmed = _made_with(point, allowed[0], stated)
     more_workers = role.workers is None and not by_experts and stated > 0 and stated % allowed[0] == 0
@@ -102,6 +116,23 @@ def gpu_count(point: Point, _context: Context) -> GateFinding:
     return GateFinding("gpu_count", Severity.WARNING if harmless else Severity.QUARANTINE, values)
 
 
+def _stated_gpus(point: Point) -> int | None:
+    return point.gpus_stated if point.gpus_stated is not None else point.gpus_deployed
+
+
+def _count_framed(point: Point) -> GateFinding | None:
+    """What `gpu_count` says without a look at the figures; None where they have a say."""
+    stated = _stated_gpus(point)
+    if not stated:  # unknown, or a deployment without GPUs
+        return _COUNT_NO_COUNT
+    if len(point.identity.topology) > 1:
+        return _COUNT_ROLES
+    allowed = topology_gpus(point)
+    if not allowed:
+        return _COUNT_NO_TP
+    return _COUNT_OK if stated in allowed else None
+
+
 _ROLE_ONE, _ROLE_NO_SIZES = skips("role_gpus", "not_disaggregated", "no_parallel_sizes")
 _ROLE_OK = passed("role_gpus")
 
@@ -111,13 +142,9 @@ def role_count(point: Point, _context: Context) -> GateFinding:
     is the same slip as in `gpu_count`. The identity of `split` overrules it: rates made with a count prove the count."""
     if not is_disaggregated(point):
         return _ROLE_ONE
-    seen = False
-    for role in point.identity.topology:
-        if not role.gpus or not role.tp or not role.workers:
-            continue
-        seen = True
-        wide = role.tp > 1 and (role.ep or 1) > 1 and role.gpus == role.tp * (role.ep or 1)
-        if wide and role.gpus not in world(role) and not stated_split_holds(point):
+    sized = [role for role in point.identity.topology if role.gpus and role.tp and role.workers]
+    for role in sized:
+        if _is_product(role) and not stated_split_holds(point):
             values: dict[str, object] = {
                 "role": role.role,
                 "stated": role.gpus,
@@ -125,7 +152,24 @@ def role_count(point: Point, _context: Context) -> GateFinding:
                 "ep": role.ep or 1,
             }
             return GateFinding("role_gpus", Severity.WARNING, values)
-    return _ROLE_OK if seen else _ROLE_NO_SIZES
+    return _ROLE_OK if sized else _ROLE_NO_SIZES
+
+
+def _is_product(role: RoleTopology) -> bool:
+    """Whether the GPUs of a worker are tp x ep and nothing else explains them."""
+    tp, ep = role.tp or 0, role.ep or 1
+    return tp > 1 and ep > 1 and role.gpus == tp * ep and role.gpus not in world(role)
+
+
+def _role_framed(point: Point) -> GateFinding | None:
+    """What `role_count` says without a look at the figures; None where they have a say."""
+    topology = point.identity.topology
+    if any(_is_product(role) for role in topology if role.workers):
+        return None
+    return role_count(point, _NO_CONTEXT)
+
+
+_NO_CONTEXT = Context()
 
 
 _TELEMETRY_SKIP = skips("gpu_telemetry", "no_telemetry")[0]
@@ -160,12 +204,11 @@ class _Rates(NamedTuple):
 
 def _rates(point: Point) -> _Rates | None:
     """Input per prefill GPU, output per decode GPU and total per GPU; None where one is absent or no number."""
-    figures = point.figures
-    read, written = figures.get(INPUT_PER_PREFILL_GPU), figures.get(OUTPUT_PER_DECODE_GPU)
-    total = figures.get(TOTAL_PER_GPU)
+    read, written = point.value(INPUT_PER_PREFILL_GPU), point.value(OUTPUT_PER_DECODE_GPU)
+    total = point.value(TOTAL_PER_GPU)
     if read is None or written is None or total is None:
         return None
-    found = _Rates(read.value, written.value, total.value)
+    found = _Rates(read, written, total)
     return found if all(usable(rate) for rate in found) else None
 
 
@@ -264,6 +307,38 @@ def split(point: Point, _context: Context) -> GateFinding:
     return GateFinding("split", Severity.WARNING, values)
 
 
+def _split_columns(columns: Columns) -> Said:
+    return _holds(columns, _SPLIT_OK, _SPLIT_ONE)
+
+
+def _unknown_columns(columns: Columns) -> Said:
+    return _holds(columns, _UNKNOWN_OK, _UNKNOWN_ONE)
+
+
+def _holds(columns: Columns, sound: GateFinding, one: GateFinding) -> Said:
+    """`sound` of the points whose stated split holds, where each role can have one count of GPUs alone; `one` where none
+    has roles."""
+    if not any(map(is_disaggregated, columns.frames)):
+        return one, True
+    read, written = columns.of(INPUT_PER_PREFILL_GPU), columns.of(OUTPUT_PER_DECODE_GPU)
+    total = columns.of(TOTAL_PER_GPU)
+    if read is None or written is None or total is None:
+        return sound, False
+    prefill, decode = (
+        columns.framed(lambda point, name=name: _only(point, name))  # type: ignore[misc]
+        for name in ("prefill", "decode")
+    )
+    off = abs((read * prefill + written * decode) / (total * (prefill + decode)) - 1)
+    known = usable_column(read) & usable_column(written) & usable_column(total)
+    return sound, known & (off <= SPLIT_TOLERANCE)
+
+
+def _only(point: Point, name: str) -> int | None:
+    """GPUs of a role of a disaggregated point, where one count alone is possible."""
+    found = _possible(point, name) if is_disaggregated(point) else ()
+    return found[0] if len(found) == 1 else None
+
+
 def split_unknown(point: Point, _context: Context) -> GateFinding:
     """As `split`, where no whole numbers of GPUs give the stated rates, or more than one pair does: nobody can say how
     many GPUs each role had, so no per-GPU figure of the row stands."""
@@ -299,8 +374,15 @@ def _numbers(point: Point, rates: _Rates) -> dict[str, object]:
 
 
 GATES = (
-    Gate("gpu_count", 1, gpu_count, COUNT_TOLERANCE, "the geometric middle between a count and its double"),
-    Gate("role_gpus", 1, role_count, 0.0, "both are counts", idle=("roles", _ROLE_ONE)),
+    Gate(
+        "gpu_count",
+        1,
+        gpu_count,
+        COUNT_TOLERANCE,
+        "the geometric middle between a count and its double",
+        framed=_count_framed,
+    ),
+    Gate("role_gpus", 1, role_count, 0.0, "both are counts", idle=("roles", _ROLE_ONE), framed=_role_framed),
     Gate("gpu_telemetry", 1, gpu_telemetry, 0.0, "both are counts", idle=("telemetry", _TELEMETRY_SKIP)),
     Gate(
         "split",
@@ -309,6 +391,7 @@ GATES = (
         SPLIT_TOLERANCE,
         "rounding to three digits; published rows are exact",
         idle=("roles", _SPLIT_ONE),
+        columns=_split_columns,
     ),
     Gate(
         "split_unknown",
@@ -317,6 +400,7 @@ GATES = (
         SPLIT_TOLERANCE,
         "rounding to three digits; published rows are exact",
         idle=("roles", _UNKNOWN_ONE),
+        columns=_unknown_columns,
     ),
 )
 """The family in the order of its tables."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from servemark.results.point import Mapped
 
@@ -16,6 +16,14 @@ HINTS = (
     "isl", "model", "offload", "osl", "precision", "recipe_fingerprint", "run", "scenario", "window",
 )  # fmt: skip
 """What a user may say that a file does not; each importer takes those that it lacks."""
+
+
+class Part(NamedTuple):
+    """Which rows of a list are wanted: those that begin within its first `bytes` (of rows, what stands between them aside),
+    or the others."""
+
+    first: bool
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,8 @@ class Given:
     hints: Mapping[str, str] = field(default_factory=dict)
     """What the user says that the file does not: model, hardware, gpus, date, ... (`--set KEY=VALUE`)."""
     siblings: Mapping[str, Given] = field(default_factory=dict)
+    part: Part | None = None
+    """Given only to an importer whose `parts` said yes; all rows otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,9 @@ class Importer:
     title: str
     detect: Callable[[Given], float]
     read: Callable[[Given], Iterator[Mapped]]
+    parts: Callable[[Given], bool] | None = None
+    """Whether `read` takes each row of this file by itself, reads no file beside it and heeds `Given.part`: two processes
+    may then share it. None: of no file."""
 
 
 def surest(importers: Sequence[Importer], given: Given) -> list[tuple[float, Importer]]:

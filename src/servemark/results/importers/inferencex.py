@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from servemark.base.errors import ServemarkError
 from servemark.results.errors import bad_file
 from servemark.results.importers.base import Given, Importer
 from servemark.results.importers.inferencex_map import ID, VERSION, map_row
@@ -19,6 +20,7 @@ from servemark.results.importers.json_rows import (
     decode_row,
     first_byte,
     list_elements,
+    numbered_elements,
     read_object,
 )
 from servemark.results.point import Mapped
@@ -62,7 +64,7 @@ def read(given: Given) -> Iterator[Mapped]:
         yield from _read_object(given)
         return
     number = -1
-    for number, raw in enumerate(list_elements(given)):
+    for number, raw in numbered_elements(given):
         try:
             row = decode_row(raw)
         except RowError as error:
@@ -72,8 +74,19 @@ def read(given: Given) -> Iterator[Mapped]:
             yield _no_rows(kind)
             return
         yield _mapped(row, number, raw, given)
-    if number < 0:
+    if number < 0 and given.part is None:
         yield _no_rows("empty list")
+
+
+def in_parts(given: Given) -> bool:
+    """Whether the file is a list whose first row is one of results: what `read` decides for the whole file is decided."""
+    if first_byte(given) != b"[":
+        return False
+    try:
+        first = decode_row(next(list_elements(given)))
+    except (StopIteration, RowError, ServemarkError):
+        return False
+    return _kind(first) is None
 
 
 def _mapped(row: dict[str, Any], number: int, raw: bytes | None, given: Given) -> Mapped:
@@ -132,4 +145,4 @@ def _again(row: object) -> bytes:
     return msgspec.json.encode(row)
 
 
-IMPORTER = Importer(ID, VERSION, "InferenceX results", detect, read)
+IMPORTER = Importer(ID, VERSION, "InferenceX results", detect, read, in_parts)

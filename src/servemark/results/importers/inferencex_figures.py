@@ -7,12 +7,14 @@ the fast tail and in another the slow one, and 1 / latency gives it at reading t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 
+from servemark.results.figures import Figure, Figures, FigureShape, number_of, with_more
 from servemark.results.importers.inferencex_names import Problem
-from servemark.results.point import Figure
 
 FIXED = "inferencex-fixed-seq-1"
 """Per request, percentiles interpolated linearly: TPOT = (e2el - ttft) / (output tokens - 1), ITL every gap of chunks."""
@@ -80,6 +82,10 @@ class Plan:
     power: bool
     seen: tuple[str, ...]
     expected: bool
+    shape: FigureShape | None
+    """Of a row that has a number at each key; None where two keys name one address."""
+    numbers: Callable[[Mapping[str, object]], tuple[object, ...]]
+    """The values at the keys of `take`."""
 
 
 @lru_cache(maxsize=512)
@@ -107,7 +113,15 @@ def plan(keys: tuple[str, ...], place: str, latency: str, pool: bool) -> Plan:
     seen = tuple(key for key in SEEN if key in keys)
     notes = (INTERACTIVITY_NOTE,) if rates else ()
     power = not _POWER_KEYS.isdisjoint(keys)
-    return Plan(tuple(take), notes, power, seen, "mean_output_tokens_expected" in keys)
+    rows = [(address, definition, at) for _, address, definition, at in take]
+    single = len({address for address, _, _ in rows}) == len(rows) > 1
+    return Plan(
+        tuple(take), notes, power, seen, "mean_output_tokens_expected" in keys,
+        FigureShape(rows) if single else None, itemgetter(*[key for key, *_ in take]) if take else tuple,
+    )  # fmt: skip
+
+
+_MOST = sys.float_info.max
 
 
 class FieldError(Exception):
@@ -119,7 +133,7 @@ class FieldError(Exception):
 
 
 def number(value: object, key: str) -> float | None:
-    """A finite number that is not negative; None for null. Raises FieldError for anything else."""
+    """A number that is not negative and that a float can hold; None for null. Raises FieldError for anything else."""
     if value is None:
         return None
     if value.__class__ is not float and value.__class__ is not int:
@@ -127,20 +141,22 @@ def number(value: object, key: str) -> float | None:
             Problem("results.import_not_a_number", {"field": key, "value": repr(value)[:60]}, True)
         )
     found: float = value
-    if found >= 0:
+    if 0 <= found <= _MOST:
         return found
+    if found > 0:
+        raise FieldError(Problem("results.import_not_finite", {"field": key, "value": str(value)[:60]}, True))
     raise FieldError(Problem("results.import_negative", {"field": key, "value": found}, True))
 
 
-def take(row: Mapping[str, object], what: Plan, power_valid: bool = True) -> dict[str, Figure]:
+def take(row: Mapping[str, object], what: Plan, power_valid: bool = True) -> Mapping[str, Figure]:
     """The planned figures of one row; those of power only where the row does not call them invalid."""
+    if what.shape is not None and (power_valid or not what.power):
+        values = what.numbers(row)
+        if set(map(type, values)) == _FLOATS and min(values) >= 0:  # type: ignore[type-var,operator]
+            return Figures(what.shape, values)  # type: ignore[arg-type]
     figures: dict[str, Figure] = {}
     for key, address, definition, at in what.take:
-        value = row[key]
-        if value.__class__ is float and value >= 0:
-            figures[address] = Figure(value, definition, at)
-            continue
-        found = number(value, key)
+        found = number(row[key], key)
         if found is not None:
             figures[address] = Figure(float(found), definition, at)
     if what.power and not power_valid:
@@ -148,31 +164,33 @@ def take(row: Mapping[str, object], what: Plan, power_valid: bool = True) -> dic
     return figures
 
 
-def energy(row: Mapping[str, object], place: str, figures: dict[str, Figure]) -> str | None:
-    """Joules per input and output token of a row with roles, under the id of what they are over; a note where that
-    cannot be told. Where power was read by role, the energy of prefill GPUs was divided by input tokens and that of
-    decode GPUs by output tokens: power of a role / its tokens per GPU then gives the figure.
+_FLOATS = {float}
+
+
+def energy(
+    row: Mapping[str, object], place: str, figures: Mapping[str, Figure]
+) -> tuple[Mapping[str, Figure], tuple[str, ...]]:
+    """The figures with joules per input and output token of a row with roles, under the id of what they are over; a note
+    where that cannot be told. Where power was read by role, the energy of prefill GPUs was divided by input tokens and
+    that of decode GPUs by output tokens: power of a role / its tokens per GPU then gives the figure.
     """
-    note = None
+    notes: tuple[str, ...] = ()
+    found: dict[str, Figure] = {}
     for kind, role in (("input", "prefill"), ("output", "decode")):
         key = f"joules_per_{kind}_token"
         value = number(row.get(key), key)
         if value is None:
             continue
         if _is_of(value, figures, f"{role}_gpu_power_w.mean", f"{kind}_tokens_per_s_per_{role}_gpu"):
-            figures[f"{role}_{key}"] = Figure(float(value), POWER, f"{place}/{key}")
+            found[f"{role}_{key}"] = Figure(float(value), POWER, f"{place}/{key}")
         elif _is_of(value, figures, "gpu_power_w.mean", f"{kind}_tokens_per_s_per_gpu"):
-            figures[key] = Figure(float(value), POWER, f"{place}/{key}")
+            found[key] = Figure(float(value), POWER, f"{place}/{key}")
         else:
-            note = f"{key} was left out: it is not known over which GPUs it is"
-    return note
+            notes = (f"{key} was left out: it is not known over which GPUs it is",)
+    return with_more(figures, found), notes
 
 
 def _is_of(joules: float, figures: Mapping[str, Figure], power: str, rate: str) -> bool:
     """Whether joules per token are mean power of a GPU / tokens per GPU of the same GPUs."""
-    watts, tokens = figures.get(power), figures.get(rate)
-    return (
-        watts is not None
-        and tokens is not None
-        and abs(joules * tokens.value - watts.value) <= 0.02 * watts.value
-    )
+    watts, tokens = number_of(figures, power), number_of(figures, rate)
+    return watts is not None and tokens is not None and abs(joules * tokens - watts) <= 0.02 * watts

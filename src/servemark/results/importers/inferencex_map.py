@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from servemark.results.figures import Figure, number_of, with_more
 from servemark.results.importers import inferencex_figures as figures_of
 from servemark.results.importers.inferencex_figures import FieldError, number
 from servemark.results.importers.inferencex_gpus import Load, Split, lost_split, pool_gpus, split_gpus
@@ -23,7 +24,6 @@ from servemark.results.importers.inferencex_rows import (
 from servemark.results.point import (
     NO_REQUESTS,
     Eval,
-    Figure,
     Memory,
     Point,
     PointIdentity,
@@ -84,17 +84,20 @@ def _point(  # noqa: PLR0917 - one row, said in parts
     if plan.power and not powered:
         notes += ("power was left out: the row calls it invalid",)
     if config.disaggregated:
-        deployed, identity, said = _disaggregated(metrics, place, config, figures, concurrency, latency)
-        left = figures_of.energy(metrics, place, figures) if plan.power and powered else None
-        notes += tuple(note for note in (said, left) if note is not None)
+        deployed, identity, figures, noted = _disaggregated(
+            metrics, place, config, figures, concurrency, latency
+        )
+        notes += noted
+        if plan.power and powered:
+            figures, noted = figures_of.energy(metrics, place, figures)
+            notes += noted
     else:
         identity = config.at(concurrency)
         deployed = config.gpus_stated
         if not (config.own_count or (deployed is not None and deployed == config.tp)):
             deployed, said = pool_gpus(config.tp, config.ep, deployed, _load(config, concurrency, figures))
             notes += (said,) if said is not None else ()
-    total = figures.get("total_tokens_per_s_per_gpu")
-    if total is not None and total.value == 0:
+    if number_of(figures, "total_tokens_per_s_per_gpu") == 0:
         return Problem("results.import_no_success", {}, True)
     if metrics is not row and not place:
         figures = _placed(figures, row)
@@ -102,9 +105,8 @@ def _point(  # noqa: PLR0917 - one row, said in parts
     client: dict[str, object] = {"harness": "aiperf"} if agentic else {}
     expected: dict[str, object] = {}
     if plan.expected:
-        expected["output_tokens_mean"] = number(
-            metrics["mean_output_tokens_expected"], "mean_output_tokens_expected"
-        )
+        key = "mean_output_tokens_expected"
+        expected["output_tokens_mean"] = number(metrics[key], key)
     if bare:
         return Point(
             identity, started, figures, ID, VERSION, "complete", requests, None, None, deployed, config.gpus_stated, None,
@@ -117,7 +119,7 @@ def _point(  # noqa: PLR0917 - one row, said in parts
     )  # fmt: skip
 
 
-def _placed(figures: dict[str, Figure], row: dict[str, Any]) -> dict[str, Figure]:
+def _placed(figures: Mapping[str, Figure], row: dict[str, Any]) -> Mapping[str, Figure]:
     """Figures of a nested row with the places that they have in it."""
     where = places(row)
     return {
@@ -126,26 +128,20 @@ def _placed(figures: dict[str, Figure], row: dict[str, Any]) -> dict[str, Figure
     }
 
 
-def _add(figures: dict[str, Figure], address: str, value: float | None, definition: str, at: str) -> None:
-    if value is not None:
-        figures[address] = Figure(float(value), definition, at)
-
-
 def _load(config: Config, concurrency: int, figures: Mapping[str, Figure]) -> Load:
     """What the closed loop says; nominal lengths for fixed ones, mean lengths of the requests for traces."""
-    latency = figures.get("e2el_s.mean") or figures.get("e2el_s.p50")
+    latency = number_of(figures, "e2el_s.mean")
     scenario = config.scenario
     if scenario.isl is not None and scenario.osl is not None:
         tokens: float | None = scenario.isl + scenario.osl
     else:
-        into, out = figures.get("input_tokens.mean"), figures.get("output_tokens.mean")
-        tokens = into.value + out.value if into is not None and out is not None else None
-    total = figures.get("total_tokens_per_s_per_gpu")
+        into, out = number_of(figures, "input_tokens.mean"), number_of(figures, "output_tokens.mean")
+        tokens = into + out if into is not None and out is not None else None
     return Load(
         concurrency,
         tokens,
-        total.value if total is not None else None,
-        latency.value if latency is not None else None,
+        number_of(figures, "total_tokens_per_s_per_gpu"),
+        latency if latency is not None else number_of(figures, "e2el_s.p50"),
     )
 
 
@@ -168,19 +164,20 @@ def _disaggregated(  # noqa: PLR0917 - as above
     metrics: Mapping[str, Any],
     place: str,
     config: Config,
-    figures: dict[str, Figure],
+    figures: Mapping[str, Figure],
     concurrency: int,
     definition: str,
-) -> tuple[int | None, PointIdentity, str | None]:
-    """Throughput over all GPUs deployed, and by role under role-named ids; (GPUs, identity, note)."""
+) -> tuple[int | None, PointIdentity, Mapping[str, Figure], tuple[str, ...]]:
+    """Throughput over all GPUs deployed, and by role under role-named ids; (GPUs, identity, all figures, notes)."""
     into = number(metrics.get("input_tput_per_gpu"), "input_tput_per_gpu")
     out = number(metrics.get("output_tput_per_gpu"), "output_tput_per_gpu")
     total = number(metrics.get("tput_per_gpu"), "tput_per_gpu")
-    _add(figures, "total_tokens_per_s_per_gpu", total, definition, f"{place}/tput_per_gpu")
+    more: dict[str, Figure] = {}
+    if total is not None:
+        more["total_tokens_per_s_per_gpu"] = Figure(float(total), definition, f"{place}/tput_per_gpu")
     if config.lost_split:
-        split = lost_split(
-            config.prefill_gpus, config.decode_gpus, into, out, _load(config, concurrency, figures)
-        )
+        load = _load(config, concurrency, with_more(figures, more))
+        split = lost_split(config.prefill_gpus, config.decode_gpus, into, out, load)
     else:
         split = split_gpus(config.prefill_gpus, config.decode_gpus, into, out, total)
     for (key, over_all, by_role, gpus_of), value, gpus in (
@@ -191,15 +188,15 @@ def _disaggregated(  # noqa: PLR0917 - as above
             continue
         at = f"{place}/{key}"
         if split.by_role is False:
-            figures[over_all] = Figure(float(value), definition, at)
+            more[over_all] = Figure(float(value), definition, at)
             continue
-        figures[by_role] = Figure(float(value), definition, at)
+        more[by_role] = Figure(float(value), definition, at)
         if split.by_role and gpus and split.deployed:
             how = f"{value:.9g} x {gpus} {gpus_of} / {split.deployed} GPUs deployed"
-            figures[over_all] = Figure(value * gpus / split.deployed, definition, at, value, how)
-    if config.lost_split:
-        return split.deployed, _recovered(config, split, concurrency), split.note
-    return split.deployed, config.at(concurrency), split.note
+            more[over_all] = Figure(value * gpus / split.deployed, definition, at, value, how)
+    identity = _recovered(config, split, concurrency) if config.lost_split else config.at(concurrency)
+    notes = () if split.note is None else (split.note,)
+    return split.deployed, identity, with_more(figures, more), notes
 
 
 def _recovered(config: Config, split: Split, concurrency: int) -> PointIdentity:

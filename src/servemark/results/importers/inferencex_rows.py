@@ -129,18 +129,17 @@ def api_configuration(row: Mapping[str, object]) -> Config | Problem:
     """Of a row of the public API (benchmarks and evaluations). Raises KeyError for a field that every row has."""
     get = row.get
     return _api_configuration(
-        _API_FIELDS(row), get("isl"), get("osl"), get("benchmark_type"), get("image"),
+        *_API_FIELDS(row), get("isl"), get("osl"), get("benchmark_type"), get("image"),
         get("recipe_fingerprint"), get("offload_mode"), get("task"),
     )  # fmt: skip
 
 
-@lru_cache(maxsize=4096)
-def _api_configuration(  # noqa: PLR0917 - the key of the cache
-    fields: tuple[object, ...], isl: object, osl: object, kind: object, image: object, fingerprint: object,
-    offload: object, task: object,
-) -> Config | Problem:  # fmt: skip
+@lru_cache(maxsize=4096, typed=True)  # by type too: true is no count, though it equals 1
+def _api_configuration(model: object, *fields: object) -> Config | Problem:
+    """`fields`: the others of _API_FIELDS, then what `api_configuration` gives beside them."""
+    *roles, isl, osl, kind, image, fingerprint, offload, task = fields
     rest = (None, None, None, None, isl, osl, kind, image, fingerprint, offload, None, None, None, task)
-    return configuration(Stated._make((fields[0], None, *fields[1:], *rest)))
+    return configuration(Stated._make((model, None, *roles, *rest)))
 
 
 def flat_configuration(row: Mapping[str, object], hints: Mapping[str, str]) -> Config | Problem:
@@ -211,9 +210,14 @@ def count(value: object, name: str, least: int = 0) -> int | None:
     return value
 
 
-@lru_cache(maxsize=4096)
 def configuration(stated: Stated) -> Config | Problem:
     """What a configuration's points have in common, or why they cannot be mapped."""
+    return _of_stated(*stated)
+
+
+@lru_cache(maxsize=4096, typed=True)  # as above
+def _of_stated(*said: object) -> Config | Problem:
+    stated = Stated._make(said)
     names = names_of(
         stated.model, stated.prefix, stated.hardware, stated.framework, stated.precision, stated.speculation
     )

@@ -127,6 +127,20 @@ def list_elements(given: Given) -> Iterator[bytes]:
         yield from _elements(stream, buffer[1:], given.name)
 
 
+def numbered_elements(given: Given) -> Iterator[tuple[int, bytes]]:
+    """`list_elements` with their numbers from 0; only those of the part that is wanted."""
+    part, passed = given.part, 0
+    for number, raw in enumerate(list_elements(given)):
+        if part is not None:
+            is_first = passed < part.bytes
+            passed += len(raw)
+            if is_first and not part.first:
+                continue
+            if part.first and not is_first:
+                return
+        yield number, raw
+
+
 def _elements(stream: BinaryIO, buffer: bytes, name: str) -> Iterator[bytes]:
     """`buffer` begins where an element, or the list's end, must come."""
     number, wanted, ended, after_comma = 0, WINDOW_BYTES, False, False
