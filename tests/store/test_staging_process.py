@@ -106,8 +106,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def alone(home: Path, data: bytes, patch: pytest.MonkeyPatch) -> tuple[FileReport, Tables, list[str]]:
-    """By one process."""
-    patch.setattr(staging_process, "SHARED_BYTES", 2**60)
+    """By one process, as on a machine of one core."""
+    patch.setattr(staging_process, "_cores", lambda: 1)
     return imported(home, data)
 
 
@@ -130,6 +130,24 @@ def test_two_are_as_one(
     one = alone(tmp_path / "one", data, monkeypatch)
     assert two[0].kept == one[0].kept
     assert two[1:] == one[1:]
+
+
+def test_a_verdict_does_not_depend_on_the_cores(
+    taken: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows told again under another run: of the very first ones, which are judged in another part, and of the last ones,
+    which are judged beside them. On one core and on two the second kind alone is recognised, four
+    rows and their four twins."""
+    rows = json.loads(a_list(400).replace(b"NaN", b"1"))
+    again = [
+        {**row, "run_url": "https://example.org/actions/runs/99"} for row in (*rows[20:24], *rows[380:384])
+    ]
+    data = json.dumps(rows + again).encode()
+    two = imported(tmp_path / "two", data)
+    one = alone(tmp_path / "one", data, monkeypatch)
+    assert sum(taken) > 250
+    assert two[1:] == one[1:]
+    assert len([row for row in one[1] if row[0] == "gate_finding" and row[2] == "duplicate"]) == 8
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])

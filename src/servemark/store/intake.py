@@ -23,7 +23,7 @@ from servemark.store.imports import find_source, keep_source, put_file, sources
 from servemark.store.point_codec import Encoder
 from servemark.store.raw_files import BLOCK, RawFiles
 from servemark.store.staging import Staging, uncollected
-from servemark.store.staging_process import LostError, SecondProcess, can_share, second_process
+from servemark.store.staging_process import LostError, SecondProcess, can_share, second_process, stage_alone
 
 _TIE = 1e-9
 OWN = "servemark"
@@ -185,10 +185,12 @@ def _stage(staged: Staging, intake: Intake, file: _File, second: SecondProcess |
     importer, rows = rows_of(intake.importers, given, intake.format)
     staged.reset()
     try:
-        if second is not None and importer is not None and can_share(importer, given):
-            second.stage(
-                staged, importer, given, raw=intake.raw, sha256=file.source.sha256, judge=intake.judge
-            )
+        if importer is not None and can_share(importer, given):
+            if second is None:
+                stage_alone(staged, importer, given)
+            else:
+                sha256 = file.source.sha256
+                second.stage(staged, importer, given, raw=intake.raw, sha256=sha256, judge=intake.judge)
         else:
             staged.take(with_power(rows, given, file.told))
     except LostError:

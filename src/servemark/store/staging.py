@@ -95,9 +95,9 @@ class Staging:
         if self._spill is not None:
             self._spill.close()
 
-    def take(self, rows: Iterable[Mapped]) -> None:
-        """Encode and judge every row. What `rows` raises goes through; nothing is in the store then."""
-        for some in self.batches(rows, BATCH):
+    def take(self, rows: Iterable[Mapped], together: int = BATCH) -> None:
+        """Encode and judge every row, so many together. What `rows` raises goes through; nothing is in the store then."""
+        for some in self.batches(rows, together):
             self._held += some
             self.rows += len(some)
             if len(self._held) >= IN_MEMORY:
@@ -109,7 +109,8 @@ class Staging:
         with uncollected():
             while batch := list(islice(some, size)):
                 waiting += batch
-                whole = _whole_runs(waiting)
+                # The last rows are judged with those before them: a row told twice is recognised only among such.
+                whole = _whole_runs(waiting) if len(batch) == size else len(waiting)
                 if whole:
                     yield self._batch(waiting[:whole])
                 del waiting[:whole]

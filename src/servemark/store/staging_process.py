@@ -93,7 +93,7 @@ class SecondProcess:
     ) -> None:
         """Take the first part here while the other process takes the rest, and wait until it is far enough ahead. What
         the importer raises goes through. Raises LostError."""
-        first = int(given.size * FIRST_SHARE)
+        first = first_part(given)
         hints = dict(given.hints)
         sent = importer.id, given.name, given.size, hints, first, raw.folder, sha256, judge, TOGETHER
         try:
@@ -156,11 +156,24 @@ def second_process(raw: RawFiles, found: Found, size: int) -> SecondProcess | No
 
 
 def can_share(importer: Importer, given: Given) -> bool:
-    """Whether the other process can read a part of the file as this one would."""
+    """Whether the other process can read a part of the file as this one would, and the file is large enough for it."""
     known = importer_of(importer.id)
     if known is None or known.read is not importer.read or importer.parts is None or has_power(given):
         return False
-    return importer.parts(given)
+    return given.size >= SHARED_BYTES and importer.parts(given)
+
+
+def stage_alone(staged: Staging, importer: Importer, given: Given) -> None:
+    """All rows of a file that could be shared, by this process: judged together are the rows that two processes would judge
+    together, so that a verdict does not depend on the machine. What the importer raises goes through."""
+    first = first_part(given)
+    staged.take(importer.read(replace(given, part=Part(True, first))))
+    staged.take(importer.read(replace(given, part=Part(False, first))), TOGETHER)
+
+
+def first_part(given: Given) -> int:
+    """Bytes of a shared file up to which rows are this process's."""
+    return int(given.size * FIRST_SHARE)
 
 
 def serve() -> None:
