@@ -87,7 +87,8 @@ class Suite:
             which = "catalog.no_arm_near" if near else "catalog.no_arm"
             shown = list(self.arms)[:12]
             listed = ", ".join(shown) + (f", … ({len(self.arms)})" if len(self.arms) > len(shown) else "")
-            raise input_error(which, arm=key, suite=self.name, near=near, arms=listed)
+            first = next(iter(self.arms), "")
+            raise input_error(which, arm=key, suite=self.name, near=near, arms=listed, first=first)
         return found
 
     def deployment(self, arm: Arm, entry: SearchEntry) -> Deployment:

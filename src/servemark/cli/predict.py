@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from servemark.base.errors import input_error
 from servemark.base.home import Home
+from servemark.base.messages import text
 from servemark.cli.options import Verb, common
 
 if TYPE_CHECKING:
@@ -62,12 +64,15 @@ def predict(  # noqa: PLR0917 - one parameter an option
     selector = parse_selector(arm)
     if at and selector.concurrencies is not None:
         raise input_error("predict.use.twice_at", selector=arm[:200])
+    replayed = bool(simulate or what_if or profile)
+    if replayed and sys.stderr.isatty():
+        click.echo(text("predict.use.simulating"), err=True)
     found: ArmForecast = forecast_arm(
         selector,
         Home.resolve(home),
         at or selector.concurrencies or (),
         scenario_of=planned_scenario,
-        workload_of=suite_workload if simulate or what_if or profile else None,
+        workload_of=suite_workload if replayed else None,
         what_if=what_if,
         profile=profile,
         on_fit=FitProgress(),

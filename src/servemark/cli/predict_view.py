@@ -212,38 +212,59 @@ def class_words(figure: Predicted, lang: str | None = None) -> str:
 
 
 def _table(forecasts: Sequence[Forecast], metrics: Sequence[str], width: int) -> list[str]:
-    """A row a figure: load, metric, value, interval, class, what the interval rests on, and what was measured there."""
-    names = ("load", "metric", "value", "interval", "class", "n", "measured")
-    heads = [text(f"predict.use.column.{name}") for name in names]
+    """A row a figure: load, metric with unit, value, interval, what was measured there; above it, once a load, the class and
+    what its intervals rest on, since a terminal has 80 columns."""
+    names = ("load", "metric", "value", "interval", "measured")
     rows: list[list[str]] = []
-    for number, each in enumerate(forecasts):
-        if number and rows:
-            rows.append([""] * len(names))
-        for metric in metrics:
-            figure = each.figure(metric)
-            if figure is not None and (figure.value is not None or figure.low is not None):
-                rows.append(_row(each, metric, figure, forecasts))
+    loads: dict[str, list[str]] = {}
+    for each in forecasts:
+        some = [
+            figure
+            for metric in metrics
+            if (figure := each.figure(metric)) is not None
+            and (figure.value is not None or figure.low is not None)
+        ]
+        if some:
+            rows += [[""] * len(names)] if rows else []
+            rows += [_row(each, figure, forecasts) for figure in some]
+            loads.setdefault(_rests(each, some), []).append(f"c{each.planned.concurrency}")
+    if not rows:
+        return []
+    told = [
+        line for words, at in loads.items() for line in wrapped(with_head(in_list(at), words), width, "  ")
+    ]
+    heads = [text(f"predict.use.column.{name}") for name in names]
     if not any(row[-1] for row in rows):
         heads, rows = heads[:-1], [row[:-1] for row in rows]
-    return table(heads, rows, width, flexible=1) if rows else []
+    return [*told, "", *table(heads, rows, width, flexible=1)]
 
 
-def _row(each: Forecast, metric: str, figure: Predicted, forecasts: Sequence[Forecast]) -> list[str]:
-    measured = each.measured[-1].value(metric) if each.measured else None
-    shown = display(unit_of(metric), (figure.value, figure.low, figure.high, measured))
+def _rests(each: Forecast, figures: Sequence[Predicted]) -> str:
+    """The class of a load's figures, and how many held-out figures their intervals rest on."""
+    here = each.predictions is not None and each.predictions.measured
+    words = text("predict.use.class.measured") if here else class_words(figures[0])
+    counts = sorted({figure.residuals for figure in figures if figure.low is not None})
+    if not counts:
+        return words
+    count = str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
+    return text("predict.use.rests", None, klass=words, count=count)
+
+
+def _row(each: Forecast, figure: Predicted, forecasts: Sequence[Forecast]) -> list[str]:
+    measured = each.measured[-1].value(figure.metric) if each.measured else None
+    shown = display(unit_of(figure.metric), (figure.value, figure.low, figure.high, measured))
     ends = figure.low is not None and figure.high is not None
-    value = shown.text(figure.value)
+    value = shown.number(figure.value)
     if figure.value is None:
-        rank, among = rank_of(metric, figure, forecasts)
+        rank, among = rank_of(figure.metric, figure, forecasts)
         value = text("predict.use.rank", None, rank=rank, among=among)
+    name = label_of(figure.metric)
     return [
         str(each.planned.concurrency),
-        label_of(metric),
+        f"{name} ({shown.unit})" if shown.unit else name,
         value,
         f"{shown.number(figure.low)} … {shown.number(figure.high)}" if ends else "—",
-        class_words(figure),
-        str(figure.residuals),
-        "" if measured is None else shown.text(measured),
+        "" if measured is None else shown.number(measured),
     ]
 
 
@@ -380,7 +401,11 @@ def _used(why: Why, width: int) -> list[str]:
     if not rows:
         return []
     more = len(why.used) - len(rows)
-    told = table([text(f"predict.use.column.{name}") for name in names], rows, width)
+    known = any(each.residual is not None for each in why.used[:MAX_USED])
+    kept = [place for place, name in enumerate(names) if known or name != "residual"]
+    heads = [text(f"predict.use.column.{names[place]}") for place in kept]
+    told = table(heads, [[row[place] for place in kept] for row in rows], width)
+    told += wrapped(text("predict.use.why_off" if known else "predict.use.why_influence"), width, "")
     return [*told, text("predict.use.more_used", None, count=more)] if more > 0 else told
 
 
