@@ -7,10 +7,12 @@ import shlex
 from pathlib import Path
 
 import pytest
-from tests.launch.recipes import deployment_of
+from tests.launch.recipes import HEAD, TAIL, deployment_of
 
 from servemark.base.errors import ServemarkError
 from servemark.catalog.cluster_launch import LaunchCluster
+from servemark.catalog.nodes import Problem
+from servemark.catalog.recipe import read_recipe
 from servemark.cli.main import run_cli
 from servemark.launch.allocation import AllocationRequest, NodeGroup
 from servemark.launch.script import directive
@@ -37,6 +39,17 @@ def test_blocks_become_options(tmp_path: Path) -> None:
     assert found.srun_options == ("--mem=0", "--container-remap-root")
     plain = deployment_of(tmp_path, BODY.partition("sbatch_directives")[0])
     assert plain.fingerprint() == found.fingerprint() and plain.sbatch_options == ()
+
+
+@pytest.mark.parametrize("block", ["sbatch_directives", "srun_options"])
+@pytest.mark.parametrize("value", ["[a, b]", "{a: 1}", "[]"])
+def test_a_value_of_parts_is_a_problem(tmp_path: Path, block: str, value: str) -> None:
+    """Left out it would take the nodes that the recipe did not mean, and nobody would know."""
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"{HEAD}{BODY.partition('sbatch')[0]}{block}: {{mem: {value}}}{TAIL}", encoding="utf-8")
+    problems: list[Problem] = []
+    read_recipe(path, "recipe.yaml", problems)
+    assert [(each.key, each.values["field"]) for each in problems] == [("catalog.wrong_type", f"{block}.mem")]
 
 
 def test_sbatch_gets_them_before_the_sites_own(tmp_path: Path) -> None:
