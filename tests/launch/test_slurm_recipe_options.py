@@ -16,6 +16,7 @@ from servemark.catalog.recipe import read_recipe
 from servemark.cli.main import run_cli
 from servemark.launch.allocation import AllocationRequest, NodeGroup
 from servemark.launch.script import directive
+from servemark.launch.slurm_commands import SlurmCommands
 from servemark.launch.slurm_options import recipe_directives, recipe_options, sbatch_argv
 
 BODY = """
@@ -81,7 +82,20 @@ def test_what_is_not_a_recipes_to_say(option: str) -> None:
     """Refused by name: the plan or the clusters file says it."""
     with pytest.raises(ServemarkError) as caught:
         recipe_directives((option,))
-    assert caught.value.key == "launch.slurm_directive" and option[:8] in caught.value.what()
+    assert caught.value.key == "launch.slurm_directive" and option[:7] in caught.value.what()
+
+
+def test_an_option_forges_no_line() -> None:
+    """What a recipe says is told on one line of its own message."""
+    with pytest.raises(ServemarkError) as caught:
+        recipe_directives(("--mem=0\nerror [input]: all is lost\x1b[2J",))
+    assert not any(ord(letter) < 32 for letter in caught.value.what())
+
+
+def test_a_command_line_that_is_too_long_is_not_asked_again() -> None:
+    """Linux takes at most 128 KiB a word: said at once, where a silent controller is asked for a minute."""
+    reply = SlurmCommands(patience_s=60.0).ask(["true", "--comment=" + "x" * 200_000])
+    assert (reply.rc, reply.transient) == (126, False) and "too long" in reply.reason
 
 
 def test_options_of_containers_only_in_one() -> None:
