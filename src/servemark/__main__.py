@@ -13,9 +13,11 @@ def main() -> None:
         sys.stdout.write(f"servemark {__version__}\n")
         return
     try:
-        from servemark.cli.main import run_cli  # noqa: PLC0415 - keeps --version fast
+        from servemark.cli.lasting_stderr import let_stderr_go  # noqa: PLC0415 - keeps --version fast
+        from servemark.cli.main import run_cli  # noqa: PLC0415
     except KeyboardInterrupt:  # nothing has begun
         sys.exit(130)
+    let_stderr_go()
     sys.exit(run_cli(sys.argv[1:]))
 
 

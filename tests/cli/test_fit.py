@@ -386,3 +386,11 @@ def test_the_page_shows_what_is_printed(lang: str) -> None:
         capture_output=True, text=True, check=True, cwd=folder, env={**os.environ, "COLUMNS": "100"},
     )  # fmt: skip
     assert done.stdout.rstrip() == shown
+
+
+@pytest.mark.parametrize(
+    "name", ["kimi-k3" + "-fp8" * 100_000, "-0000" * 100_000, "kmii-k3" + "_v1" * 100_000]
+)
+def test_a_text_of_many_endings_is_no_name(name: str) -> None:
+    """Cutting off one ending after the other would take hours: time goes with the square of their number."""
+    assert known_spelling(name) is model_slip(name) is None

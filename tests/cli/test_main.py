@@ -160,6 +160,28 @@ def test_full_output_device() -> None:
     assert done.returncode == 1 and "Traceback" not in done.stderr and "No space left" in done.stderr
 
 
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&- 1>&- 2>&-", ">/dev/full", "2>/dev/full"])
+@pytest.mark.parametrize("json_too", ["", "--json"])
+def test_a_mistake_keeps_its_exit_code(tmp_path: Path, closed: str, json_too: str) -> None:
+    """Streams that are closed or take nothing change nothing of what a script goes by."""
+    line = f'exec "$0" -m servemark trace simulate no-such-trace.jsonl {json_too} {closed}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", line, sys.executable], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "Traceback" not in done.stdout + done.stderr
+
+
+def test_work_is_done_without_a_stderr(tmp_path: Path) -> None:
+    """Progress that nobody can see is none, and a file that is opened does not take the closed stream's number."""
+    rows = [{"timestamp": at, "input_length": 512, "output_length": 1, "hash_ids": [1]} for at in range(3)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    line = 'exec "$0" -m servemark trace simulate t.jsonl --json 2>&-'
+    done = subprocess.run(
+        ["/bin/sh", "-c", line, sys.executable], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and json.loads(done.stdout)["counts"]["requests"] == 3
+
+
 def test_line_as_arm_key_cannot_leave_the_home() -> None:
     """Names of run folders are made of safe letters only."""
     made = new_line_id("../a/\x1b[31m é:" + "x" * 500)

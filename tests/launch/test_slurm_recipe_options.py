@@ -7,13 +7,16 @@ import shlex
 from pathlib import Path
 
 import pytest
-from tests.launch.recipes import deployment_of
+from tests.launch.recipes import HEAD, TAIL, deployment_of
 
 from servemark.base.errors import ServemarkError
 from servemark.catalog.cluster_launch import LaunchCluster
+from servemark.catalog.nodes import Problem
+from servemark.catalog.recipe import read_recipe
 from servemark.cli.main import run_cli
 from servemark.launch.allocation import AllocationRequest, NodeGroup
 from servemark.launch.script import directive
+from servemark.launch.slurm_commands import SlurmCommands
 from servemark.launch.slurm_options import recipe_directives, recipe_options, sbatch_argv
 
 BODY = """
@@ -37,6 +40,17 @@ def test_blocks_become_options(tmp_path: Path) -> None:
     assert found.srun_options == ("--mem=0", "--container-remap-root")
     plain = deployment_of(tmp_path, BODY.partition("sbatch_directives")[0])
     assert plain.fingerprint() == found.fingerprint() and plain.sbatch_options == ()
+
+
+@pytest.mark.parametrize("block", ["sbatch_directives", "srun_options"])
+@pytest.mark.parametrize("value", ["[a, b]", "{a: 1}", "[]"])
+def test_a_value_of_parts_is_a_problem(tmp_path: Path, block: str, value: str) -> None:
+    """Left out it would take the nodes that the recipe did not mean, and nobody would know."""
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"{HEAD}{BODY.partition('sbatch')[0]}{block}: {{mem: {value}}}{TAIL}", encoding="utf-8")
+    problems: list[Problem] = []
+    read_recipe(path, "recipe.yaml", problems)
+    assert [(each.key, each.values["field"]) for each in problems] == [("catalog.wrong_type", f"{block}.mem")]
 
 
 def test_sbatch_gets_them_before_the_sites_own(tmp_path: Path) -> None:
@@ -68,7 +82,20 @@ def test_what_is_not_a_recipes_to_say(option: str) -> None:
     """Refused by name: the plan or the clusters file says it."""
     with pytest.raises(ServemarkError) as caught:
         recipe_directives((option,))
-    assert caught.value.key == "launch.slurm_directive" and option[:8] in caught.value.what()
+    assert caught.value.key == "launch.slurm_directive" and option[:7] in caught.value.what()
+
+
+def test_an_option_forges_no_line() -> None:
+    """What a recipe says is told on one line of its own message."""
+    with pytest.raises(ServemarkError) as caught:
+        recipe_directives(("--mem=0\nerror [input]: all is lost\x1b[2J",))
+    assert not any(ord(letter) < 32 for letter in caught.value.what())
+
+
+def test_a_command_line_that_is_too_long_is_not_asked_again() -> None:
+    """Linux takes at most 128 KiB a word: said at once, where a silent controller is asked for a minute."""
+    reply = SlurmCommands(patience_s=60.0).ask(["true", "--comment=" + "x" * 200_000])
+    assert (reply.rc, reply.transient) == (126, False) and "too long" in reply.reason
 
 
 def test_options_of_containers_only_in_one() -> None:

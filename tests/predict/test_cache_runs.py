@@ -122,6 +122,14 @@ def test_all_tiers_say_the_same(  # noqa: PLR0917 - what is drawn
     assert said == played(Deployment(config, by_block=True), requests, seed)
 
 
+@pytest.mark.parametrize("by_block", [True, False])
+def test_a_prompt_without_tokens_hits_nothing(by_block: bool) -> None:
+    """No token of it is found, and no block of it is sought."""
+    cache = Deployment(CacheConfig(block_tokens=16, dram_tokens=160, store_tokens=160), by_block=by_block)
+    hit = cache.begin(CacheRequest("t", "", 0, [], 16, 0, 5), 0.0)
+    assert (hit.gpu_tokens, hit.dram_tokens, hit.store_tokens, cache.counts.looked_up_blocks) == (0, 0, 0, 0)
+
+
 def made(folder: Path, **recipe: float) -> Workload:
     """A generated agentic trace with sub-agents and compactions."""
     path = folder / "trees.jsonl"

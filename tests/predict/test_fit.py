@@ -105,7 +105,16 @@ def test_likeness_is_the_intraclass_correlation() -> None:
     over 2; (2.1579 - 0.3459) / (2.1579 + 0.3459) = 0.7237. Groups (1, 4) and (2, 3) are less alike than chance: 0."""
     assert likeness([1.0, 2.0, 3.0, 4.0], ["a", "a", "b", "b"]) == pytest.approx(0.7237, abs=2e-4)
     assert likeness([1.0, 4.0, 2.0, 3.0], ["a", "a", "b", "b"]) == 0.0
-    assert likeness([1.0, 2.0], ["a", "a"]) == likeness([1.0, 2.0], ["a", "b"]) == 0.0
+    assert likeness([1.0, 2.0], ["a", "b"]) == 0.0
+
+
+def test_scores_of_a_single_group_are_worth_one() -> None:
+    """A hundred figures of one deployment say nothing of how far off the next deployment is: no rank of one score holds
+    with 90 % (2 * 0.9 > 1). A second deployment that is off alike may not take an interval away that one alone gave."""
+    scores = [float(each) for each in range(100)]
+    assert conformal_quantile(scores, 0.9, ["a"] * 100) is None
+    assert conformal_quantile(scores, 0.9, ["a"] * 50 + ["b"] * 50) is None
+    assert conformal_quantile(scores, 0.9, [str(each) for each in range(100)]) == 90.0
 
 
 def test_binomial_band() -> None:

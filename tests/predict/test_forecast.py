@@ -19,7 +19,8 @@ from servemark.predict.agentic import TimesAtHits, parse_changes, times_at_hits
 from servemark.predict.arm import forecast_arm, forecaster_of
 from servemark.predict.assumed_times import AssumedTimes
 from servemark.predict.fit_points import fit_points, lengths_of, told
-from servemark.predict.score_pool import ScorePool, pool_path, read_pool
+from servemark.predict.score_pool import SCHEMA, ScorePool, pool_path, read_pool
+from servemark.predict.speed import MODEL_VERSION
 from servemark.predict.speed_types import TPOT
 from servemark.predict.types import Predicted
 from servemark.results.point import Figure, Point, Scenario
@@ -97,6 +98,35 @@ def test_residuals_are_kept_and_damage_is_no_fault(tmp_path: Path) -> None:
         assert ask() == first
         assert read_pool(path) is not None
     assert ScorePool(100, {}).fresh(110) and not ScorePool(100, {}).fresh(111)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"points": -1},
+        {"points": 10**400},
+        {"points": 1.5},
+        {"groups": "ab"},
+        {"groups": ["a", "a"]},
+        {"groups": ["a", None]},
+        {"scores": {"tpot/one_anchor": [[0.1, 1.0, -1]]}},
+        {"scores": {"tpot/one_anchor": [[0.1, 1.0, 2]]}},
+        {"scores": {"tpot/one_anchor": [[0.1, 1.0, True]]}},
+        {"scores": {"tpot/one_anchor": [[0.1, 1.0, 10**30]]}},
+    ],
+)
+def test_a_pool_whose_groups_or_counts_are_none_is_damaged(tmp_path: Path, damage: dict[str, object]) -> None:
+    """The sound one is read; place -1 would be the last group's, and no count of points can be compared with 10**400."""
+    sound: dict[str, object] = {
+        "schema": SCHEMA, "model": MODEL_VERSION, "points": 2, "fit": "", "groups": ["a", "b"],
+        "scores": {"tpot/one_anchor": [[0.1, 1.0, 0], [0.2, 1.0, 1]]},
+    }  # fmt: skip
+    path = tmp_path / "pool.json"
+    path.write_text(json.dumps(sound))
+    pool = read_pool(path)
+    assert pool is not None and [each.group for each in pool.scores["tpot", "one_anchor"]] == ["a", "b"]
+    path.write_text(json.dumps({**sound, **damage}))
+    assert read_pool(path) is None
 
 
 def test_residuals_that_nobody_made_yet_are_the_reason(

@@ -75,11 +75,15 @@ def role_of(  # noqa: PLR0917 - what makes a role
 
 def batch_options(top: Fields, name: str) -> tuple[str, ...]:
     """A block of options of the batch system, as `--NAME=VALUE`; `--NAME` alone where the value is empty or true, nothing
-    where it is false or null."""
+    where it is false or null. A mapping or a list is a problem: no option takes one."""
     found = top.mapping(name, name)
     options = []
     for option, node in (found.node.entries or {}).items() if found else ():
-        if isinstance(node.scalar, bool) or node.scalar is None:
+        if node.entries is not None or node.items is not None:
+            top.problem(
+                node.at, "catalog.wrong_type", field=f"{name}.{option}", expected="text", kind=node.kind
+            )
+        elif isinstance(node.scalar, bool) or node.scalar is None:
             options += [f"--{option}"] if node.scalar is True else []
         else:
             value = str(node.scalar).strip()

@@ -8,7 +8,8 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import click
 
@@ -103,6 +104,7 @@ def group(ctx: click.Context) -> None:
 
 def run_cli(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one return an ending
     """Run one command line and give its exit code: 0 done, 1 findings or failed run, 2 bad use, 130 Ctrl-C."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal without our letters gets '?', not a trace
             stream.reconfigure(errors="replace")
@@ -111,20 +113,18 @@ def run_cli(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one return an e
     try:
         code = group.main(list(arguments), prog_name="servemark", standalone_mode=False)
     except ServemarkError as error:
-        print_error(error, as_json="--json" in arguments)
-        return error.exit_code
+        return _told(error.exit_code, partial(print_error, error, as_json="--json" in arguments))
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as error:
         usage = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "servemark"
         if "--json" in arguments:
-            print_error(input_error("cli.usage", message=error.format_message(), command=usage), as_json=True)
-        else:
-            click.echo(text("cli.usage_error", None, message=error.format_message(), command=usage), err=True)
-        return 2
+            wrong = input_error("cli.usage", message=error.format_message(), command=usage)
+            return _told(2, partial(print_error, wrong, as_json=True))
+        said = text("cli.usage_error", None, message=error.format_message(), command=usage)
+        return _told(2, partial(click.echo, said, err=True))
     except (click.Abort, KeyboardInterrupt):
-        click.echo(text("cli.aborted"), err=True)
-        return 130
+        return _told(130, partial(click.echo, text("cli.aborted"), err=True))
     except SystemExit:  # click's way to end when the reader of a pipe has had enough: `servemark runs | head`
         return _hush(0)
     except BrokenPipeError:
@@ -136,6 +136,27 @@ def run_cli(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one return an e
             click.echo(text("cli.os_error", None, reason=str(error)), err=True)
         return _hush(1)
     return code if isinstance(code, int) else 0
+
+
+def _open_closed_streams() -> None:
+    """Give a process that was started with a closed stdin, stdout or stderr (`2>&-`) one that leads nowhere: the next file
+    that it opens would else be what other code and its children write on."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            with contextlib.suppress(OSError):
+                os.set_inheritable(
+                    os.open(os.devnull, os.O_RDWR), True
+                )  # the lowest that is free: the number itself
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: PTH123,SIM115
+
+
+def _told(code: int, say: Callable[[], None]) -> int:
+    """The exit code, once it was said why; a device that takes no more words changes nothing of it."""
+    try:
+        say()
+    except OSError:
+        return _hush(code)
+    return code
 
 
 def _hush(code: int) -> int:

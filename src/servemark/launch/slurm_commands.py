@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -22,11 +23,14 @@ _TRANSIENT = re.compile(
 )
 _PAUSE_S = 0.5
 _TIMEOUT_RC = 124
+_CANNOT_RC = 126
+_LASTING = (errno.E2BIG, errno.EACCES, errno.ENOEXEC)
+"""A command line that is too long, a program that may not or cannot run: asked again it is the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What one command said. `rc` 124: it did not answer in time."""
+    """What one command said. `rc` 124: it did not answer in time; 126: it cannot be started like this."""
 
     rc: int
     out: str
@@ -83,7 +87,8 @@ class SlurmCommands:
         except subprocess.TimeoutExpired:
             return Reply(_TIMEOUT_RC, "", f"{argv[0]}: no answer within {timeout_s:g} s")
         except OSError as error:
-            return Reply(_TIMEOUT_RC, "", f"{argv[0]}: {error.strerror}")
+            rc = _CANNOT_RC if error.errno in _LASTING else _TIMEOUT_RC
+            return Reply(rc, "", f"{argv[0]}: {error.strerror}")
         return Reply(
             done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
         )

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from servemark.base.errors import Layer, ServemarkError, input_error
+from servemark.base.printable import one_line
 from servemark.catalog.cluster_launch import LaunchCluster
 from servemark.launch.allocation import AllocationRequest, Container, Mount, NodeGroup, StepRequest
 from servemark.launch.process import checked_env
@@ -120,7 +121,7 @@ def sbatch_argv(
         if option.startswith("--segment") and version < _SEGMENT_SINCE:
             raise input_error(
                 "launch.slurm_segment",
-                option=option,
+                option=one_line(option[:120]),
                 have="{}.{:02}".format(*version),
                 since="{}.{:02}".format(*_SEGMENT_SINCE),
                 cluster=cluster.name,
@@ -216,7 +217,7 @@ def _allowed(options: Sequence[str], known: frozenset[str], key: str) -> list[st
     for option in options:
         name = option.removeprefix("--").partition("=")[0]
         if not option.startswith("--") or name not in known or not option.isprintable():
-            raise input_error(key, option=option[:120], known=", ".join(sorted(known)))
+            raise input_error(key, option=one_line(option[:120]), known=", ".join(sorted(known)))
     return list(options)
 
 

@@ -92,7 +92,7 @@ class _RunWorker:
     def begin(self, request: CacheRequest, now_s: float) -> tuple[CacheHit, object, Runs, int]:
         """Find and pin; the hit, no handle, the runs and the nameless blocks for `end`."""
         size, tokens = self._size, request.input_tokens
-        full, limit = tokens // size, (tokens - 1) // size
+        full, limit = tokens // size, max(0, tokens - 1) // size
         runs = _whole(request, full)
         nameless = -(-written_tokens(request) // size) - full
         self._counts.looked_up_blocks += limit
@@ -162,7 +162,7 @@ class _BlockWorker:
         size = request.block_tokens
         full = request.input_tokens // size
         total = -(-written_tokens(request) // size)
-        return as_ids(request.blocks)[:full], min(full, (request.input_tokens - 1) // size), total - full
+        return as_ids(request.blocks)[:full], max(0, request.input_tokens - 1) // size, total - full
 
     def room(self, request: CacheRequest) -> bool:
         """Whether its blocks fit beside those in use."""

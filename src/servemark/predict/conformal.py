@@ -45,10 +45,11 @@ def design_effect(scores: Sequence[float], groups: Sequence[str]) -> float:
 def likeness(scores: Sequence[float], groups: Sequence[str]) -> float:
     """How alike scores of one group are, 0 (no more than any two) to 1 (equal): the intraclass correlation of their normal
     ranks by a one-way analysis of variance (Donner 1986, "A review of inference procedures for the intraclass correlation
-    coefficient"). 0 where all scores are of one group or each of its own: nothing tells then."""
+    coefficient"). Where nothing tells: 1 with all scores of one group, which then are worth one, and 0 with a group for
+    each."""
     n, sizes = len(scores), Counter(groups)
     if len(sizes) < 2 or len(sizes) == n:
-        return 0.0
+        return float(len(sizes) < n)
     values = normal_ranks(scores)
     mean, sums = math.fsum(values) / n, dict.fromkeys(sizes, 0.0)
     for value, group in zip(values, groups, strict=True):

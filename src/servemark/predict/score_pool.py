@@ -70,17 +70,17 @@ def read_pool(path: Path) -> ScorePool | None:
         body = json.loads(read_bounded(path))
         if body["schema"] != SCHEMA or body["model"] != MODEL_VERSION:
             return None
-        classes, names = get_args(ScoreClass), [str(name) for name in body["groups"]]
+        classes, names = get_args(ScoreClass), _distinct(body["groups"])
         scores: dict[tuple[Quantity, ScoreClass], tuple[Held, ...]] = {}
         for name, held in body["scores"].items():
             quantity, _, klass = name.partition("/")
             if quantity in QUANTITIES and klass in classes:
-                some = tuple(Held(float(off), float(spread), names[at]) for off, spread, at in held)
+                some = tuple(Held(float(off), float(spread), names[_whole(at)]) for off, spread, at in held)
                 if not all(map(_sound, some)):
                     return None
                 scores[quantity, klass] = some
         fit = str(body["fit"])
-        return ScorePool(int(body["points"]), scores, fit) if _FIT.match(fit) else None
+        return ScorePool(_whole(body["points"]), scores, fit) if _FIT.match(fit) else None
     except (
         OSError,
         ServemarkError,
@@ -92,6 +92,21 @@ def read_pool(path: Path) -> ScorePool | None:
         RecursionError,
     ):
         return None
+
+
+def _distinct(names: object) -> list[str]:
+    """Names of groups, or ValueError for what is none: two of one name would be taken for one deployment."""
+    found = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    if not isinstance(names, list) or len(set(found)) < len(names):
+        raise ValueError("groups")
+    return found
+
+
+def _whole(number: object) -> int:
+    """A count or place, or ValueError for what is none: -1 would be the last place."""
+    if type(number) is not int or not 0 <= number < 1 << 53:
+        raise ValueError("no count")
+    return number
 
 
 def _sound(held: Held) -> bool:

@@ -232,7 +232,7 @@ def _use(stack: StackDistances, begun: Begun) -> None:
     size = request.block_tokens
     full = request.input_tokens // size
     written = written_tokens(request) // size
-    limit = min(full, (request.input_tokens - 1) // size)
+    limit = max(0, request.input_tokens - 1) // size
     stack.use(as_ids(request.blocks)[:full], limit, written - full)
 
 

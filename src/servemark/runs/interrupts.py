@@ -10,7 +10,8 @@ from servemark.base.errors import Layer, ServemarkError
 
 
 class Interrupts:
-    """While active (context manager), SIGINT, SIGTERM and SIGHUP are noted instead of killing the process.
+    """While active (context manager), SIGINT, SIGTERM and SIGHUP (unless it was ignored before, as under `nohup`) are noted
+    instead of killing the process.
 
     A second signal asks for haste: no reply in flight is waited for.
     """
@@ -25,6 +26,8 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         for number in self.SIGNALS:
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # `nohup`: the terminal's end is not to be the run's
             self._old[number] = signal.signal(number, self._note)
         return self
 

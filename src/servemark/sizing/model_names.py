@@ -12,6 +12,8 @@ _SUFFIX = re.compile(
     r"[-_](fp8|fp4|nvfp4|mxfp4|mxfp8|bf16|int4|awq|instruct|preview|base|chat|v\d+|\d{4})\Z", re.IGNORECASE
 )
 """What names of repackaged weights end in, beside the model's own name."""
+_LONGEST = 300
+"""Letters of a name: endings are cut off one by one, which takes minutes of a text of thousands."""
 
 
 def known_spelling(name: str) -> str | None:
@@ -20,6 +22,8 @@ def known_spelling(name: str) -> str | None:
     if find_file(folder, name) is not None:
         return name
     bare = name.rpartition("/")[2]
+    if len(bare) > _LONGEST:
+        return None
     stems = {path.rpartition("/")[2]: path for path in names_in(folder)}
     while bare:
         if bare.lower() in stems:
@@ -38,7 +42,9 @@ def model_slip(name: str) -> str | None:
     `-8B` and `-32B`, `V3` and `R3` are other models and not slips. A path, or a scheme other than a repository's, is no
     name.
     """
-    if known_spelling(name) is not None or name.count("/") > 1 or name.startswith(("/", ".")) or ":" in name:
+    if len(name) > _LONGEST or name.count("/") > 1 or name.startswith(("/", ".")) or ":" in name:
+        return None
+    if known_spelling(name) is not None:
         return None
     names = names_in(models_folder())
     stems = {path.rpartition("/")[2]: path for path in names}
