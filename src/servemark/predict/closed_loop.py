@@ -14,6 +14,7 @@ from functools import partial
 from heapq import heappop
 from typing import Final
 
+from servemark.base.collector import uncollected
 from servemark.base.errors import input_error
 from servemark.predict.blocks import require_content
 from servemark.predict.sim_clock import Clock, Waiting
@@ -89,8 +90,14 @@ def simulate(
     if rules.arrivals is not None:
         from servemark.predict.sim_open import simulate_open  # noqa: PLC0415 - brings the client along
 
-        return simulate_open(workload, cache, times, rules, deployment, size, template, keep=keep_requests)
-    return _ClosedLoop(workload, cache, times, rules, deployment, size, template, keep=keep_requests).run()
+        with uncollected():
+            return simulate_open(
+                workload, cache, times, rules, deployment, size, template, keep=keep_requests
+            )
+    with uncollected():
+        return _ClosedLoop(
+            workload, cache, times, rules, deployment, size, template, keep=keep_requests
+        ).run()
 
 
 class _ClosedLoop:

@@ -15,13 +15,14 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from servemark.base.canonical import canonical_json
+from servemark.base.collector import uncollected
 from servemark.results.point import Point
 from servemark.store.database import Store
 from servemark.store.import_types import Judge, Kept, ReasonCount, RowStatus, SourceFile
 from servemark.store.lines import settle
 from servemark.store.point_codec import Encoded
 from servemark.store.points import PointFilter, StoredPoint, load_points
-from servemark.store.staging import MAX_TOGETHER, Staged, Staging, told, uncollected
+from servemark.store.staging import MAX_TOGETHER, Staged, Staging, told
 
 IMPORT_BUSY_S = 600
 """An importer waits so long for another one; a reader never waits."""

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
+from servemark.base.collector import uncollected
 from servemark.base.errors import Layer, ServemarkError, input_error
 from servemark.results.importers.base import HEAD_BYTES, Given, Importer, surest
 from servemark.results.measured_power import BETWEEN, PowerTold, with_power
@@ -22,7 +23,7 @@ from servemark.store.import_types import Judge, Kept, ReasonCount, RowStatus, So
 from servemark.store.imports import find_source, keep_source, put_file, sources
 from servemark.store.point_codec import Encoder
 from servemark.store.raw_files import BLOCK, RawFiles
-from servemark.store.staging import Staging, uncollected
+from servemark.store.staging import Staging
 from servemark.store.staging_process import LostError, SecondProcess, can_share, second_process, stage_alone
 
 _TIE = 1e-9

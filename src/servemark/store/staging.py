@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import marshal
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +13,7 @@ from typing import IO, Any, NamedTuple, Protocol, Self
 import msgspec
 
 from servemark.base.canonical import canonical_json
+from servemark.base.collector import uncollected
 from servemark.base.files import disk_error, make_folder
 from servemark.results.gates.base import GateFinding, Severity, Verdict
 from servemark.results.point import Mapped, Point
@@ -227,18 +226,6 @@ def _whole_runs(rows: list[_Read]) -> int:
         if point is not None and (point.execution.run != last.execution.run or point.source != last.source):
             return place + 1
     return 0
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No search for cycles while very many small objects are made that hold none: it would be half of the time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def told(findings: Iterable[GateFinding]) -> tuple[tuple[str, str, str], ...]:
