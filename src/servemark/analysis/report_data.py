@@ -68,6 +68,7 @@ def build_report_data(
         for row, json, shown in zip(rows, plain, cells, strict=True)
     )
     newest = grouped[-1].rows if grouped else ()
+    counted = [row for row in newest if row.run_id not in judged] or newest
     doubts = [quarantine_problem(each, row, chosen) for row in rows for each in judged.get(row.run_id, ())]
     found = problems(runs, doubts + [warned for point in points for warned in point.warnings], chosen)
     lost = {each.concurrency for each in found if each.level == "error" and each.concurrency is not None}
@@ -75,7 +76,7 @@ def build_report_data(
     return ReportData(
         lang=chosen,
         header=_header(rows, runs, chosen),
-        findings=tuple(each.text(chosen) for each in findings(newest, missing)),
+        findings=tuple(each.text(chosen) for each in findings(counted, missing)),
         columns=columns,
         points=points,
         axes=axes,
