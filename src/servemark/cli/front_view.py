@@ -40,7 +40,7 @@ def print_front(view: FrontView, *, all_lines: bool, plot: bool) -> None:
     """Everything on stdout. Width is the terminal's, 80 where there is none."""
     console = Console(highlight=False, soft_wrap=True)
     width = max(console.width, 40)
-    if view.selection is not None:
+    if view.selection is not None and view.selection.words():
         words = text("front.cli.selected", None, words=" ".join(view.selection.words()))
         for line in wrapped(printable(words), width, ""):
             console.print(Text(line, "bold"))
