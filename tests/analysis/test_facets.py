@@ -125,5 +125,5 @@ def test_front_from_a_store(store: Store) -> None:
     assert any(reason.startswith("quarantined: attempt 1 was followed") for reason in view.reasons)
     assert {(left.reason, left.points) for left in view.left_out} == {
         ("accuracy failed in the same run", 3),
-        ("quarantined: Latest attempt", 1),
+        ("quarantined: Later attempts", 1),
     }

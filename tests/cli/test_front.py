@@ -160,3 +160,27 @@ def test_a_lead_within_the_noise_of_repeats_is_no_lead(
         code, out, _ = call(capsys, home, "--target", "30", "--no-plot")
         assert code == 0
         assert said in " ".join(out.split())
+
+
+@pytest.mark.parametrize(("lang", "said"), [("en", "quarantined"), ("zh", "隔离")])
+def test_a_run_that_gates_quarantined_whole_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lang: str, said: str
+) -> None:
+    """An older good run stays the latest; the newer one is counted with its gate, and alone it says why."""
+    figures = {"tpot_s.p50": 0.02, "total_tokens_per_s_per_gpu": 900.0}
+    points = [
+        a_point(figures),
+        a_point(figures, run="r2", at="2026-01-02"),
+        a_point(figures, run="r0", at="2025-12-31"),
+    ]
+    home = fill(tmp_path, points, quarantined=(1, 2))
+    code, out, _ = call(capsys, home, "--lang", lang)
+    assert code == 0
+    assert said in out and ("1 of 2 points" in out or lang == "zh")
+    assert "r2" in call(capsys, home, "--lang", lang, "--all-lines")[1]
+    code, out, _ = call(capsys, home, "run=r2", "--lang", lang)
+    assert code == 1
+    assert said in out and "2026-01-02" in out and "servemark show " in out
+    ref = out.partition("servemark show ")[2].split()[0]
+    assert run_cli(["show", ref, "--home", str(home), "--lang", lang]) == 0
+    assert said in capsys.readouterr().out

@@ -50,6 +50,16 @@ def test_a_line_a_phase_and_a_sign_of_life(capsys: pytest.CaptureFixture[str]) -
     assert not any(ord(letter) < 32 for line in lines for letter in line)
 
 
+def test_a_phase_of_a_point_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The last point collects before and after its engine stops; the engine itself may be started again."""
+    view = PlainView(Lines(Clock()))
+    for name, load in (("workers", None), ("collect", 1), ("stop", None), ("collect", 1), ("workers", None)):
+        view.phase(name, load)
+    view.phase("collect", 4)
+    said = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["workers", "c1: collect", "stop", "workers", "c4: collect"]
+
+
 def test_an_eval_says_the_end_of_each_task(capsys: pytest.CaptureFixture[str]) -> None:
     """200 answers within a second: one line, the last."""
     told = PlainEval(Lines(Clock()))

@@ -292,7 +292,18 @@ CASES: list[tuple[str, Point, Severity]] = [
         sound(steady_s=(20.0, 125.005)),
         OK,
     ),  # as long as the run; where it begins is not judged,
-    ("window_possible", sound(steady_s=(20.0, 126.0)), QUARANTINE),
+    ("window_possible", sound(steady_s=(20.0, 126.05)), OK),  # 1 % of 105 s over: a client that was late
+    ("window_possible", sound(steady_s=(20.0, 126.07)), QUARANTINE),
+    (
+        "window_possible",
+        sound(steady_s=(20.0, 126.95), client={"limited": True, "loop_lag_max_s": 1.0}),
+        OK,
+    ),  # late by at most 1 s at each end, and says so
+    (
+        "window_possible",
+        sound(steady_s=(20.0, 127.05), client={"limited": True, "loop_lag_max_s": 1.0}),
+        QUARANTINE,
+    ),
     ("window_possible", sound(steady_s=(50.0, 20.0)), QUARANTINE),
     ("window_possible", sound(duration_s=None), SKIPPED),
     ("client_limited", sound(), SKIPPED),

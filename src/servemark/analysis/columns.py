@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from servemark.analysis.format import Display
 from servemark.analysis.front import Candidate, candidate_of, front
@@ -98,17 +99,21 @@ def _cell(reading: Reading, shown: Display, best: float | None, eligible: bool, 
     )
 
 
-def axis_choices(rows: Sequence[Row], lang: str | None) -> tuple[AxisChoice, ...]:
+def axis_choices(
+    rows: Sequence[Row], lang: str | None, kept_off: Mapping[str, str] | None = None
+) -> tuple[AxisChoice, ...]:
     """The fronts that a reader may choose from; the first is the default. Throughput is per GPU where all
-    points have GPUs, since only then one denominator serves them all."""
+    points have GPUs, since only then one denominator serves them all. `kept_off`: run id -> why gates quarantined it."""
     if not rows:
         return ()
     y = parse(PER_GPU if all(row.get("gpus_deployed") for row in rows) else ALWAYS[0])
-    return tuple(_axis_choice(rows, parse(x), y, lang) for x in X_CHOICES)
+    return tuple(_axis_choice(rows, parse(x), y, lang, kept_off or {}) for x in X_CHOICES)
 
 
-def _axis_choice(rows: Sequence[Row], x: Address, y: Address, lang: str | None) -> AxisChoice:
-    candidates = [candidate_of(row, x, y) for row in rows]
+def _axis_choice(
+    rows: Sequence[Row], x: Address, y: Address, lang: str | None, kept_off: Mapping[str, str]
+) -> AxisChoice:
+    candidates = [_judged(candidate_of(row, x, y), kept_off) for row in rows]
     result = front(candidates, x.metric.better, y.metric.better)
     shown_x = display_of(x, [candidate.x for candidate in candidates])
     shown_y = display_of(y, [candidate.y for candidate in candidates])
@@ -130,6 +135,14 @@ def _axis_choice(rows: Sequence[Row], x: Address, y: Address, lang: str | None) 
         path=staircase(result),
         excluded=tuple((candidate.id, excluded_text(candidate, lang)) for candidate in result.excluded),
     )
+
+
+def _judged(candidate: Candidate, kept_off: Mapping[str, str]) -> Candidate:
+    """The same, off the front where gates quarantined it and nothing else keeps it off."""
+    said = kept_off.get(candidate.id)
+    if said is None or candidate.reason is not None:
+        return candidate
+    return replace(candidate, reason="analysis.excluded.quarantined", values=(("said", said),))
 
 
 def excluded_text(candidate: Candidate, lang: str | None) -> str:

@@ -11,7 +11,7 @@ from servemark.analysis.facets import facets
 from servemark.analysis.front_types import FrontOptions, FrontView
 from servemark.analysis.front_view import front_view
 from servemark.analysis.measured import Measured, of_stored
-from servemark.analysis.selection import Selection, select
+from servemark.analysis.selection import Selection, select, select_unusable
 from servemark.store.database import Store
 from servemark.store.overview import scenarios_of
 from servemark.store.points import PointFilter, findings_of, load_points
@@ -25,9 +25,22 @@ def front_of(
 ) -> FrontView:
     """The view of a selection. `options.evals` and `options.selection` are filled in here. Raises as `front_view` does."""
     asked = options or FrontOptions()
-    points = with_gates(store, select(store, chosen))
+    points = with_gates(store, _with_unusable(store, chosen))
     evals = accuracy_results(store, points)
     return front_view(points, replace(asked, evals=evals, selection=chosen), lang)
+
+
+def _with_unusable(store: Store, chosen: Selection) -> list[Measured]:
+    """The selected points, and those of newer runs that gates quarantined whole: they are counted with their reason."""
+    points = select(store, chosen)
+    if not chosen.latest:
+        return points
+    latest: dict[tuple[str, str], str] = {}
+    for point in points:
+        key = point.config_key, point.source
+        latest[key] = max(latest.get(key, ""), point.at_utc)
+    hidden = select_unusable(store, chosen)
+    return points + [each for each in hidden if each.at_utc > latest.get((each.config_key, each.source), "")]
 
 
 def accuracy_results(store: Store, points: Sequence[Measured]) -> list[Measured]:

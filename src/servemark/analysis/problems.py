@@ -13,12 +13,16 @@ from servemark.analysis.run_files import RunFiles, concurrency_of, expected_runs
 from servemark.base.errors import ServemarkError
 from servemark.base.messages import find_text, text
 from servemark.replay.record import RequestRecord
+from servemark.results.gates.base import GateFinding
+from servemark.results.gates.words import next_step, sentence, title
 from servemark.results.row import ResultRow, Warned
 
 MAX_FAILED = 50
 MAX_DETAIL_CHARS = 2000
 NOTES = frozenset({"few_requests", "first_chunk_assumed", "tokens_from_chunks", "host_shared", "stalls_seen"})
 """Doubts that are good to know but seldom change what a figure means."""
+QUARANTINE_CODE = "gate."
+"""Begins the code of a problem that a gate found; the point is there all the same."""
 _ORDER: tuple[Level, ...] = ("error", "warning", "note")
 
 
@@ -42,6 +46,19 @@ def warning_problem(warned: Warned, row: ResultRow, lang: str | None) -> Problem
         title=_said(f"{key}.title", {}, lang) or warned.code,
         text=_said(key, warned.values, lang) or raw,
         next_step=_said(f"{key}.next", warned.values, lang),
+        run_id=row.run_id,
+        concurrency=row.concurrency,
+    )
+
+
+def quarantine_problem(finding: GateFinding, row: ResultRow, lang: str | None) -> Problem:
+    """A gate's word that keeps a point off every front, and what to do about it."""
+    return Problem(
+        level="error",
+        code=f"{QUARANTINE_CODE}{finding.gate}",
+        title=text("analysis.problem.quarantined.title", lang, title=title(finding.gate, lang)),
+        text=text("analysis.problem.quarantined", lang, said=sentence(finding, lang)),
+        next_step=next_step(finding, lang),
         run_id=row.run_id,
         concurrency=row.concurrency,
     )

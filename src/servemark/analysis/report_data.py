@@ -4,6 +4,7 @@ here."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from servemark.analysis.columns import axis_choices, column, table
@@ -12,8 +13,15 @@ from servemark.analysis.front import candidate_of
 from servemark.analysis.histogram import Histogram, histogram
 from servemark.analysis.labels import display_of
 from servemark.analysis.load import Load
+from servemark.analysis.own_verdicts import quarantines
 from servemark.analysis.panels import cache_panel, eval_panels, phases, provenance
-from servemark.analysis.problems import failed_requests, grouped_problems, problems, warning_problem
+from servemark.analysis.problems import (
+    failed_requests,
+    grouped_problems,
+    problems,
+    quarantine_problem,
+    warning_problem,
+)
 from servemark.analysis.report_types import Cell, Column, Header, PointView, ReportData
 from servemark.analysis.run_files import RunFiles, read_run
 from servemark.analysis.series import lines
@@ -21,6 +29,7 @@ from servemark.analysis.timeline import timeline
 from servemark.base.messages import current_language, text
 from servemark.metrics.address import Address, parse
 from servemark.metrics.registry import METRICS
+from servemark.results.gates.words import sentence
 from servemark.results.measures import VALUES, only_ok
 from servemark.results.row import ResultRow
 from servemark.results.serialize import row_to_json
@@ -47,21 +56,27 @@ def build_report_data(
     grouped = lines(run.row for run in runs if run.row is not None)
     rows = [row for line in grouped for row in line.rows]
     plain = [row_to_json(row) for row in rows]
-    axes = axis_choices(plain, chosen)
-    eligible = [_eligible(each) for each in plain]
+    judged = quarantines(rows, {name: run.manifest.get("expected") for name, run in by_id.items()})
+    axes = axis_choices(plain, chosen, {name: sentence(bad[0], chosen) for name, bad in judged.items()})
+    eligible = [_eligible(each) and row.run_id not in judged for row, each in zip(rows, plain, strict=True)]
     columns, cells = table(plain, eligible, chosen)
     points = tuple(
-        _point(row, json, shown, by_id[row.run_id], samples=samples, lang=chosen)
+        replace(
+            _point(row, json, shown, by_id[row.run_id], samples=samples, lang=chosen),
+            quarantined=row.run_id in judged,
+        )
         for row, json, shown in zip(rows, plain, cells, strict=True)
     )
     newest = grouped[-1].rows if grouped else ()
-    found = problems(runs, [warned for point in points for warned in point.warnings], chosen)
+    counted = [row for row in newest if row.run_id not in judged] or newest
+    doubts = [quarantine_problem(each, row, chosen) for row in rows for each in judged.get(row.run_id, ())]
+    found = problems(runs, doubts + [warned for point in points for warned in point.warnings], chosen)
     lost = {each.concurrency for each in found if each.level == "error" and each.concurrency is not None}
     missing = sorted(lost - {row.concurrency for row in newest if row.concurrency is not None})
     return ReportData(
         lang=chosen,
         header=_header(rows, runs, chosen),
-        findings=tuple(each.text(chosen) for each in findings(newest, missing)),
+        findings=tuple(each.text(chosen) for each in findings(counted, missing)),
         columns=columns,
         points=points,
         axes=axes,

@@ -244,6 +244,8 @@ class PointView:
     failed_total: int
     phases: tuple[Phase, ...]
     warnings: tuple[Problem, ...]
+    quarantined: bool = False
+    """By a gate: shown, and on no front."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ A key given twice or with commas means any of its values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import date
 
 from servemark.analysis.measured import Measured, of_stored
@@ -171,6 +171,19 @@ def store_filter(chosen: Selection, *, quarantined: bool = True) -> PointFilter:
     return PointFilter(
         **narrow, latest=chosen.latest, quarantined=quarantined, since=chosen.since, until=chosen.until
     )
+
+
+def select_unusable(store: Store, chosen: Selection) -> list[Measured]:
+    """The selected points of runs that gates quarantined whole: the newest such run of a configuration. Of a selection of
+    latest runs they are no part, since an older good run stays the latest."""
+    wanted = replace(store_filter(replace(chosen, latest=False)), unusable=True)
+    tests = _tests(chosen)
+    found = [each for each in map(of_stored, load_points(store, wanted)) if all(test(each) for test in tests)]
+    newest: dict[tuple[str, str], tuple[str, str]] = {}
+    for point in found:
+        key = point.config_key, point.source
+        newest[key] = max(newest.get(key, ("", "")), (point.at_utc, point.line_key))
+    return [each for each in found if newest[each.config_key, each.source][1] == each.line_key]
 
 
 def select(store: Store, chosen: Selection, *, quarantined: bool = True) -> list[Measured]:

@@ -21,6 +21,8 @@ from servemark.cli.text_table import columns_of, padded, shortened, wrapped
 from servemark.metrics.address import parse
 from servemark.metrics.registry import Better
 
+FEW = 3
+"""Reasons that are told in full where no point can stand on a front."""
 PLOT_HEIGHT = 14
 PLOT_WIDTH = 96
 EDGE = 9
@@ -38,7 +40,7 @@ def print_front(view: FrontView, *, all_lines: bool, plot: bool) -> None:
     """Everything on stdout. Width is the terminal's, 80 where there is none."""
     console = Console(highlight=False, soft_wrap=True)
     width = max(console.width, 40)
-    if view.selection is not None:
+    if view.selection is not None and view.selection.words():
         words = text("front.cli.selected", None, words=" ".join(view.selection.words()))
         for line in wrapped(printable(words), width, ""):
             console.print(Text(line, "bold"))
@@ -59,11 +61,22 @@ def print_front(view: FrontView, *, all_lines: bool, plot: bool) -> None:
     console.print()
     for sentence in view.findings:
         _sentence(console, "•", sentence, width, "")
+    if not all_lines and not (view.groups and view.groups[0].on):
+        _kept_off(console, view, width)
     for sentence in view.notes:
         _sentence(console, "!", sentence, width, "yellow")
     listed = len(view.rows) if all_lines else len(view.groups[0].on) if view.groups else 0
     if listed < len(view.rows):
         console.print(Text(text("front.cli.more", None, more=len(view.rows) - listed), "dim"))
+
+
+def _kept_off(console: Console, view: FrontView, width: int) -> None:
+    """Where nothing stands on a front: why in full, and where to ask further."""
+    off = [row for row in view.rows if row.reason is not None]
+    for reason in list(dict.fromkeys(row.reason for row in off if row.reason is not None))[:FEW]:
+        _sentence(console, "✗", view.reasons[reason], width, "red")
+    if off:
+        console.print(Text(text("front.cli.ask", None, ref=off[0].ref), "dim"))
 
 
 def _axis(info: AxisInfo) -> str:

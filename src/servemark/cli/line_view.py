@@ -73,8 +73,11 @@ def _table(data: ReportData) -> Table:
             Text(point.cells[i].number, style="bold green" if point.cells[i].best else "")
             for i, _, _ in shown
         ]
+        load = f"{MARKS['error'][0]} {point.load}" if point.quarantined else point.load
         table.add_row(
-            Text(point.load), Text(done, style="" if counts.ok == counts.planned else "red"), *cells
+            Text(load, style="red" if point.quarantined else ""),
+            Text(done, style="" if counts.ok == counts.planned else "red"),
+            *cells,
         )
     return table
 

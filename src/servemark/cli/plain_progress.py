@@ -87,6 +87,7 @@ class PlainView:
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
         self._where = ""
+        self._told: set[tuple[str, int]] = set()
 
     def begin(self, line_id: str, concurrencies: tuple[int, ...]) -> None:
         """Name of the run and what it will measure."""
@@ -94,8 +95,12 @@ class PlainView:
         self._lines.say(text("cli.plain.begin", None, line=line_id, loads=loads))
 
     def phase(self, name: str, concurrency: int | None) -> None:
-        """A line a phase."""
+        """A line a phase; one of a point that goes on after another (`collect` around `stop`) is told once."""
         self._where = f"c{concurrency}: " if concurrency is not None else ""
+        if concurrency is not None:
+            if (name, concurrency) in self._told:
+                return
+            self._told.add((name, concurrency))
         self._lines.say(self._where + text(f"cli.phase.{name}"))
 
     def waiting(self, seconds: float, budget_s: float) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from servemark.analysis.own_verdicts import quarantines
 from servemark.analysis.report_data import build_report_data
 from servemark.base.errors import ServemarkError, input_error
 from servemark.base.files import make_folder
@@ -21,6 +22,7 @@ from servemark.catalog.selector import parse_selector
 from servemark.cli.line_view import print_line
 from servemark.cli.live import LiveView
 from servemark.cli.plain_progress import Lines, PlainView
+from servemark.cli.safe_text import Text
 from servemark.launch.failure import printable
 from servemark.launch.job import PlannedStep
 from servemark.plan.points import Choice, choose
@@ -60,16 +62,26 @@ def make_report(outcome: LineOutcome, home: Home) -> Path | None:
 
 
 def print_rows(outcome: LineOutcome) -> None:
-    """Each row as one JSON object a line."""
+    """Each row as one JSON object a line; that some are quarantined is said on stderr."""
     for row in outcome.rows_json():
         click.echo(json.dumps(row, ensure_ascii=False))
+    if said := _kept_off(len(quarantines(outcome.rows)), len(outcome.rows)):
+        click.echo(said, err=True)
+
+
+def _kept_off(count: int, points: int) -> str:
+    """How many points gates quarantined, and what that means; empty for none."""
+    return text("cli.run.quarantined", None, count=count, points=points) if count else ""
 
 
 def print_outcome(outcome: LineOutcome, page: Path | None) -> None:
     """The closing view on stdout: table, front, findings, then where everything lies."""
     console = Console()
     if outcome.done:
-        print_line(console, build_report_data(outcome.folders, current_language()))
+        data = build_report_data(outcome.folders, current_language())
+        print_line(console, data)
+        if said := _kept_off(sum(point.quarantined for point in data.points), len(data.points)):
+            console.print(Text(said, style="red"), soft_wrap=True)
     console.print()
     for folder in outcome.folders[:1]:
         kept = text("cli.run.kept", None, folder=folder.parent, line=outcome.line_id)

@@ -9,10 +9,15 @@ from rich.console import Console
 from rich.table import Table
 
 from servemark.analysis.format import display
+from servemark.analysis.own_verdicts import quarantines
+from servemark.base.joined import in_list
 from servemark.base.messages import find_text, text
 from servemark.base.printable import one_line
 from servemark.cli.safe_text import Text
 from servemark.metrics.derive import value_of
+from servemark.results.gates.base import GateFinding
+from servemark.results.gates.words import title
+from servemark.results.row import ResultRow
 from servemark.results.serialize import read_result, row_to_json
 from servemark.runs.folder import RunInfo, RunState
 from servemark.store.overview import ImportedRun
@@ -50,17 +55,32 @@ def reason(info: RunInfo) -> str:
     return f"[{failure.get('layer', '?')}] {first}"
 
 
-def figures(info: RunInfo) -> str:
-    """A run with a result in one line: requests, median TTFT, output rate."""
-    row = row_to_json(read_result(info.path / "result.json", verify_files=False))
+def judged(found: Sequence[RunInfo]) -> tuple[dict[str, ResultRow], dict[str, tuple[GateFinding, ...]]]:
+    """(run id -> row of each run with a result; run id -> what quarantines it), judged among each other."""
+    rows = {
+        info.run_id: read_result(info.path / "result.json", verify_files=False)
+        for info in found
+        if info.state.has_result
+    }
+    expected = {info.run_id: (info.manifest or {}).get("expected") for info in found}
+    return rows, quarantines(list(rows.values()), expected)
+
+
+def figures(stored: ResultRow, bad: Sequence[GateFinding] = ()) -> str:
+    """A run with a result in one line: requests, median TTFT, output rate, and what quarantines it."""
+    row = row_to_json(stored)
     counts = row["counts"]
     ttft, rate = value_of(row, "ttft_s.p50"), value_of(row, "output_tokens_per_s")
     parts = [f"{counts['ok']}/{counts['planned']} ok", f"TTFT p50 {display('s', [ttft]).text(ttft)}"]
-    return " · ".join([*parts, display("tok/s", [rate]).text(rate)])
+    parts.append(display("tok/s", [rate]).text(rate))
+    if bad:
+        parts.append(text("cli.runs.quarantined", None, titles=in_list([title(each.gate) for each in bad])))
+    return " · ".join(parts)
 
 
-def run_json(info: RunInfo) -> dict[str, object]:
-    """One run as one JSON object: run_id, state, arm, concurrency, created_utc, point_id, failure, folder."""
+def run_json(info: RunInfo, bad: Sequence[GateFinding] = ()) -> dict[str, object]:
+    """One run as one JSON object: run_id, state, arm, concurrency, created_utc, point_id, failure, quarantined_by (ids of
+    gates), folder."""
     manifest = info.manifest or {}
     return {
         "run_id": info.run_id,
@@ -72,6 +92,7 @@ def run_json(info: RunInfo) -> dict[str, object]:
         "point_id": manifest.get("point_id"),
         "line_id": manifest.get("line_id"),
         "failure": info.failure,
+        "quarantined_by": [each.gate for each in bad],
         "folder": str(info.path),
     }
 
@@ -84,9 +105,10 @@ def print_runs(found: Sequence[RunInfo], limit: int) -> None:
     table.add_column(text("cli.runs.column.run"), overflow="fold", no_wrap=whole)
     table.add_column(text("cli.runs.column.state"), no_wrap=True)
     table.add_column(text("cli.runs.column.why"), overflow="fold")
+    rows, bad = judged(found[-limit:])
     for info in found[-limit:]:
         state = Text(text(f"runs.state.{info.state}"), style=STYLES[info.state])
-        said = figures(info) if info.state.has_result else reason(info)
+        said = figures(rows[info.run_id], bad.get(info.run_id, ())) if info.run_id in rows else reason(info)
         table.add_row(Text(info.run_id), state, Text(said))
     console.print(table)
     if len(found) > limit:

@@ -26,7 +26,7 @@ OWN = "servemark"
 def runs(state: str | None, limit: int, source: str | None, home: str | None, as_json: bool) -> int:
     """Text comes from the catalogue."""
     from servemark.base.errors import input_error  # noqa: PLC0415 - --help imports no room
-    from servemark.cli.run_list import print_imported, print_runs, run_json  # noqa: PLC0415
+    from servemark.cli.run_list import judged, print_imported, print_runs, run_json  # noqa: PLC0415
     from servemark.runs.folder import RunState, list_runs  # noqa: PLC0415
 
     if state is not None and state not in set(RunState):
@@ -42,8 +42,9 @@ def runs(state: str | None, limit: int, source: str | None, home: str | None, as
     }  # a run of ours is in its folder and in the store
     imported = [one for one in imported if one.source != OWN or one.run not in here]
     if as_json:
+        bad = judged(found[-limit:])[1]
         for info in found[-limit:]:
-            click.echo(json.dumps(run_json(info), ensure_ascii=False))
+            click.echo(json.dumps(run_json(info, bad.get(info.run_id, ())), ensure_ascii=False))
         for one in imported:
             click.echo(json.dumps(asdict(one), ensure_ascii=False))
         return code

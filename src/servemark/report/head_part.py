@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from servemark.analysis.format import ABSENT
+from servemark.analysis.problems import QUARANTINE_CODE
 from servemark.analysis.report_types import ReportData
 from servemark.report.views import Definition, Fact, Head
 from servemark.report.words import Words, anchor, listed
@@ -53,10 +54,13 @@ def _status(data: ReportData, t: Words) -> tuple[str, str, str]:
     count = t("report.status.points", n=len(data.points))
     if not data.points:
         return "bad", t("report.status.none"), ""
-    if any(problem.level == "error" for problem in data.problems):
+    if any(p.level == "error" and not p.code.startswith(QUARANTINE_CODE) for p in data.problems):
         return "bad", t("report.status.gaps"), count
     if any(point.status != "complete" for point in data.points):
         return "warn", t("report.status.partial"), count
+    kept_off = sum(point.quarantined for point in data.points)
+    if kept_off:
+        return "bad", t("report.status.quarantined", n=kept_off), count
     return "good", t("report.status.complete"), count
 
 

@@ -218,7 +218,7 @@ class Point:
     observed: dict[str, object] = field(default_factory=dict)
     """Provenance side by side: versions, image digests, GPU names, per worker where known."""
     client: dict[str, object] = field(default_factory=dict)
-    """The instrument on itself: `limited`, `loop_lag_p99_s`, `harness`, `harness_version`."""
+    """The instrument on itself: `limited`, `loop_lag_p99_s`, `loop_lag_max_s`, `harness`, `harness_version`."""
     notes: tuple[str, ...] = ()
     """What the mapping had to decide or leave out, in English, for machines and people who debug a mapping."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from servemark.replay.arrivals import Arrivals
 from servemark.replay.outcome import LoopOutcome
 from servemark.replay.profiles import SEMANTICS_ID, Validity, breaches
-from servemark.results.row import ArrivalLaw, ReplayFigures, Warned
+from servemark.results.row import ArrivalLaw, ReplayFigures, Warned, WindowTokens
 from servemark.results.summary import Questions, Summary
 
 DIGITS = 6
@@ -33,6 +33,23 @@ def _steady(outcome: LoopOutcome) -> tuple[float, float] | None:
     return (first, last) if last > first else None
 
 
+def _steady_tokens(outcome: LoopOutcome, seen: Summary) -> WindowTokens | None:
+    """What came in the steady window, cut to the row's window: that one begins and ends with the requests themselves,
+    while a lane takes its session before its first request leaves and lets go after the last reply, later the more this
+    client lags. No token lies in what is cut off: every content event lies between the first start and the last moment.
+    """
+    asked = _steady(outcome)
+    if asked is None:
+        return None
+    first_s, last_s = _timed(outcome) or (seen.first_start_s, seen.last_moment_s)
+    if first_s is None or last_s is None:
+        return None
+    start_s, end_s = max(asked[0], first_s), min(asked[1], last_s)
+    if end_s <= start_s:
+        return None
+    return replace(seen.tokens_inside(*asked), start_s=start_s, end_s=end_s, window_s=end_s - start_s)
+
+
 def replay_figures(
     outcome: LoopOutcome,
     seen: Summary,
@@ -46,7 +63,7 @@ def replay_figures(
 
     Without `arrivals` the loop was closed.
     """
-    timed, steady = _timed(outcome), _steady(outcome)
+    timed = _timed(outcome)
     duration_s = outcome.window_s if outcome.timed else None
     broken = breaches(validity, seen.validity, duration_s) if validity is not None else ()
     return ReplayFigures(
@@ -57,7 +74,7 @@ def replay_figures(
         max_in_flight=outcome.max_in_flight,
         passes=outcome.passes,
         window=None if timed is None else seen.tokens_inside(*timed),
-        steady=None if steady is None else seen.tokens_inside(*steady),
+        steady=_steady_tokens(outcome, seen),
         with_failures=seen.with_failures(),
         slo=seen.slo(),
         invalid=tuple(Warned(b.rule, {"value": b.value, "limit": b.limit}) for b in broken),

@@ -49,6 +49,8 @@ class PointFilter:
     latest: bool = False
     superseded: bool = False
     quarantined: bool = True
+    unusable: bool = False
+    """Only quarantined points of lines that hold no usable point, which `latest` never finds."""
     limit: int | None = None
     """The newest so many."""
 
@@ -221,6 +223,8 @@ def _conditions(wanted: PointFilter) -> tuple[str, list[str]]:
         terms.append("p.current = 1")
     if not wanted.quarantined:
         terms.append("p.verdict <> 'quarantined'")
+    if wanted.unusable:
+        terms.append("l.usable = 0 AND p.verdict = 'quarantined'")
     return (f"WHERE {' AND '.join(terms)}" if terms else ""), values
 
 

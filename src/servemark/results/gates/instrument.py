@@ -16,6 +16,11 @@ STEADY_SHARE = 0.5
 """Least share of the run that is steady; below it ramp and tail outweigh what is meant to be measured."""
 GRAIN_S = 0.01
 """Times of unlike clocks and roundings may overlap by this much."""
+WINDOW_SHARE = 0.01
+"""Share of the run by which a steady window may exceed it: some clients mark it when a lane takes its session and the run
+by requests, and a busy client is late at both ends. A wrong unit or another run's window is off by far more."""
+LAG_ENDS = 2.0
+"""A client is late at the begin and at the end: by its own longest delay at each."""
 
 _LONG_SKIP = skips("short_run", "no_duration_or_latency")[0]
 _LONG_OK = passed("short_run")
@@ -79,15 +84,15 @@ _WINDOW_OK = passed("window_possible")
 
 
 def window_possible(point: Point, _context: Context) -> GateFinding:
-    """The duration is above zero, the steady window is no longer than it, and no mean latency is longer than the run.
-    Where the window begins is on the source's clock, so its length alone is judged."""
+    """The duration is above zero, the steady window is no longer than it but for what the client itself was late, and no
+    mean latency is longer than the run. Where the window begins is on the source's clock, so its length alone is judged."""
     duration, steady = point.duration_s, point.steady_s
     if duration is None:
         return _WINDOW_SKIP
     latency = point.value("e2el_s.mean")
     fits = 0 < duration < math.inf
     if steady is not None:
-        fits = fits and 0 <= steady[1] - steady[0] <= duration + GRAIN_S
+        fits = fits and 0 <= steady[1] - steady[0] <= duration + _late_s(point, duration)
     if latency is not None:
         fits = fits and latency <= duration + GRAIN_S
     if fits:
@@ -99,6 +104,13 @@ def window_possible(point: Point, _context: Context) -> GateFinding:
         "e2el_s": "—" if latency is None else short(latency),
     }
     return GateFinding("window_possible", Severity.QUARANTINE, values)
+
+
+def _late_s(point: Point, duration_s: float) -> float:
+    """Seconds by which marks of lanes may lie outside the marks of their requests."""
+    told = (plain(point.client.get(name)) for name in ("loop_lag_max_s", "loop_lag_p99_s"))
+    lag_s = max((each for each in told if each is not None), default=0.0)
+    return GRAIN_S + max(WINDOW_SHARE * duration_s, LAG_ENDS * lag_s)
 
 
 _CLIENT_SKIP = skips("client_limited", "client_unknown")[0]
@@ -146,7 +158,12 @@ GATES = (
         idle=("duration", _STEADY_SKIP),
     ),
     Gate(
-        "window_possible", 1, window_possible, GRAIN_S, "rounding of clocks", idle=("duration", _WINDOW_SKIP)
+        "window_possible",
+        2,
+        window_possible,
+        WINDOW_SHARE,
+        "a client's own delay at both ends of the run",
+        idle=("duration", _WINDOW_SKIP),
     ),
     Gate(
         "client_limited",

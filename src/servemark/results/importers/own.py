@@ -45,7 +45,7 @@ from servemark.results.serialize import (
 )
 
 ID = "servemark"
-VERSION = 3
+VERSION = 4
 
 _KEYS = re.compile(rb'"(row_sha256|run_id|point_id|distributions|schema)"\s*:')
 _USED = frozenset(
@@ -114,6 +114,7 @@ def point_of(
         client={
             "limited": row.client.limited,
             "loop_lag_p99_s": row.client.loop_lag_p99_s,
+            "loop_lag_max_s": row.client.loop_lag_max_s,
             "harness": "servemark",
             "harness_version": row.versions.get("servemark"),
         },

@@ -149,8 +149,9 @@ function paint(ctx, state) {
   const only = ctx.params.get("only");
   const shown = shownSeries(ctx, view);
   const drawn = view.series.map((each, i) => ({ ...each, shown: shown.has(i) }));
-  fill(parts.trouble);
-  parts.node.classList.toggle("void", !view.columns.x.length);
+  const none = !canStand(view);
+  fill(parts.trouble, none && view.columns.x.length ? keptOff(ctx, view) : null);
+  parts.node.classList.toggle("void", none);
   const data = chartData(ctx, view, drawn, how, only !== "front");
   const counts = state.plot.draw(data); // first: it reads its width, and nothing else has changed yet
   parts.heading.textContent = headline(ctx, facets);
@@ -354,6 +355,22 @@ function load(t, concurrency) {
   return concurrency === null ? t("web.load.open") : t("web.load", { n: concurrency });
 }
 
+// Whether any point may stand on a front of some axes: not all are quarantined or failed.
+function canStand(view) {
+  return view.columns.state.some((each) => each !== "excluded"); // without a value on an axis: another axis may have one
+}
+
+function keptOff(ctx, view) {
+  const { t } = ctx;
+  const c = view.columns;
+  const seen = new Map(); // reason -> the first point that has it
+  c.reason.forEach((reason, i) => {
+    if (known(reason) && !seen.has(reason)) seen.set(reason, i);
+  });
+  const told = [...seen].slice(0, 3).map(([reason, i]) => el("li", {}, view.reasons[reason] + " ", el("a", { href: pointHref(ctx, c.ref[i]) }, t("web.front.kept_off.next"))));
+  return el("div", { class: "notice warn" }, el("p", {}, el("b", {}, t("web.front.kept_off"))), el("ul", {}, told));
+}
+
 function stateText(t, view, i) {
   const reason = view.columns.reason[i];
   const state = t("web.state." + view.columns.state[i]);
@@ -464,7 +481,8 @@ function rows(ctx, state, how, shown) {
   const { t } = ctx;
   const { view, parts } = state;
   const c = view.columns;
-  const mine = [...c.x.keys()].filter((i) => shown.has(view.lines[c.line[i]].series));
+  const all = !canStand(view); // then the reasons are what there is to see, whatever is switched on
+  const mine = [...c.x.keys()].filter((i) => all || shown.has(view.lines[c.line[i]].series));
   if (!mine.length) {
     fill(parts.table, c.x.length ? empty(t("web.front.off"), t("web.front.off.next")) : empty(t("web.front.none"), t("web.front.none.next")));
     return;
