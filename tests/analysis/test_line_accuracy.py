@@ -13,7 +13,9 @@ from servemark.metrics.accuracy import EvalScore
 
 def point(concurrency: int, correct: int, n: int, items: dict[str, bool] | None = None) -> PointScore:
     """A score of `n` items at one concurrency."""
-    return PointScore(Load(concurrency), EvalScore("t", "1", n, n, correct, correct / n, 0.0, 0, 0, 1.0), items)
+    return PointScore(
+        Load(concurrency), EvalScore("t", "1", n, n, correct, correct / n, 0.0, 0, 0, 1.0), items
+    )
 
 
 def test_counts_of_three_points_are_no_further_items() -> None:
