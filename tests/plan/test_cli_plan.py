@@ -59,7 +59,7 @@ def test_the_shipped_suite_for_a_person() -> None:
     # its entry says `multinode: true` for one worker on one node: nodes are counted, not taken from that word
     assert "Kinds: 3 agentic on one node\n" in out and "multi-node" not in out
     assert "(agentic on one node)" in " ".join(out.split()) and "Recipes: 1 read (points: 3)\n" in out
-        assert "priority" not in out and "has those of the point above" in out
+    assert "priority" not in out and "has those of the point above" in out
 
 
 def test_json_is_one_object_with_stable_keys() -> None:
