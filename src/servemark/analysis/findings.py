@@ -26,6 +26,9 @@ from servemark.results.doubts import CACHE_TOLERANCE
 from servemark.results.row import ResultRow
 from servemark.results.serialize import row_to_json
 
+CLOSELY = 1e-3
+"""Shares of prompt tokens that lie nearer than this are the same: a tenth of a percentage point."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -120,7 +123,8 @@ def _cache(rows: Sequence[ResultRow]) -> Finding | None:
         return None
     gap, seen, theory, number = max(known)
     if gap <= CACHE_TOLERANCE:
-        key = "analysis.finding.cache_agrees"
+        close = gap < CLOSELY
+        key = "analysis.finding.cache_agrees_closely" if close else "analysis.finding.cache_agrees"
     else:
         key = "analysis.finding.cache_below" if seen < theory else "analysis.finding.cache_above"
     return Finding(
