@@ -74,7 +74,10 @@ def target_sentence(
     written as it was asked for, another as any figure is."""
     x, y = parse(view.x.address), parse(view.y.address)
     shown_x = display_of(x, [read.target, read.x])
-    values: dict[str, object] = {"target": _asked(shown_x, read.target) if chosen else shown_x.text(read.target), "metric": view.x.label}
+    values: dict[str, object] = {
+        "target": _asked(shown_x, read.target) if chosen else shown_x.text(read.target),
+        "metric": view.x.label,
+    }
     if read.floor is None and read.nearest is None:
         return text("front.target.nothing", lang, **values)
     if read.floor is None:
