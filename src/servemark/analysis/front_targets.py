@@ -70,14 +70,14 @@ def row_name(view: FrontView, row: int, lang: str | None = None) -> str:
 def target_sentence(
     view: FrontView, read: TargetRead, lang: str | None = None, *, chosen: bool = True
 ) -> str:
-    """The read in words: what was measured, what one line lets expect, or that nothing reaches it. A target that was chosen is
-    written as it was asked for, another as any figure is."""
+    """The read in words: what was measured, what one line lets expect, or that nothing reaches it. A target that was
+    `chosen` is written as it was asked for, another with no more digits than any figure."""
     x, y = parse(view.x.address), parse(view.y.address)
     shown_x = display_of(x, [read.target, read.x])
-    values: dict[str, object] = {
-        "target": _asked(shown_x, read.target) if chosen else shown_x.text(read.target),
-        "metric": view.x.label,
-    }
+    asked = _asked(shown_x, read.target)
+    if not chosen:
+        asked = min(asked, shown_x.text(read.target), key=len)
+    values: dict[str, object] = {"target": asked, "metric": view.x.label}
     if read.floor is None and read.nearest is None:
         return text("front.target.nothing", lang, **values)
     if read.floor is None:
