@@ -231,6 +231,6 @@ def test_more_nodes_than_there_are(tmp_path: Path) -> None:
     and never by the label's runners, of which each may book several."""
     counted = ("clusters.yaml", "gpus-per-node: 8}", "gpus-per-node: 8, nodes: 1}")
     out = run(str(write(tmp_path / "one", (counted,))))[1]
-    assert "take 2 each, cluster:h9-lab has 1" in " ".join(out.split())
+    assert "of 2 nodes each, where cluster:h9-lab has 1" in " ".join(out.split())
     runners = ("clusters.yaml", "[h9-lab_00, h9-lab_01]", "[h9-lab_00]")
     assert "More nodes" not in run(str(write(tmp_path / "runner", (runners,))))[1]
