@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from servemark.analysis.findings import detectable_difference, findings, two_proportions
+from servemark.analysis.findings import findings
+from servemark.analysis.line_accuracy import detectable_difference, two_proportions
 from servemark.analysis.load import Load
 from servemark.base.messages import LANGUAGES, catalogue
 from servemark.metrics.accuracy import EvalScore
@@ -57,6 +58,8 @@ def test_two_proportions_that_say_nothing() -> None:
 def test_detectable_difference_by_hand() -> None:
     """p = 0.5, n = 100: 2.8016 x sqrt(2 x 0.25 / 100) = 0.198."""
     assert detectable_difference(0.5, 100) == pytest.approx(0.198, abs=1e-3)
+    """As one of three tests the quantile is 2.3940 (normal table): 3.2356 x 0.0707 = 0.2288."""
+    assert detectable_difference(0.5, 100, 3) == pytest.approx(0.2288, abs=1e-3)
 
 
 def test_a_line_as_it_was_made(line: list[ResultRow]) -> None:

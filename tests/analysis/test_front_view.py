@@ -107,7 +107,7 @@ def test_an_absent_figure_is_no_point_at_zero() -> None:
     assert (row.state, row.x, row.y) == ("absent", None, 5000)
     assert row.reason is not None and found.reasons[row.reason].startswith("interactivity.p50 is absent")
     assert [(each.points) for each in found.left_out] == [1]
-    assert "1 of 2 points" in found.findings[-1]
+    assert "1 of 2 selected" in found.findings[-1]
     assert all(0 not in vertex for series in found.series for vertex in series.path)
 
 

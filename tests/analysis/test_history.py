@@ -226,3 +226,17 @@ def test_nothing_and_nonsense() -> None:
     assert history([replace(runs([1.0])[0], at_utc="")], RATE).series == ()
     with pytest.raises(ServemarkError):
         history([], "no.metric")
+
+
+def test_without_an_address_it_is_a_figure_that_the_points_have() -> None:
+    """Points without a GPU have no throughput per GPU: the history is that of the whole throughput."""
+    points = [
+        replace(
+            measured({"total_tokens_per_s": 90.0 + day}, run=f"r{day}", at=f"2026-01-0{day}"), gpus_deployed=0
+        )
+        for day in (1, 2, 3)
+    ]
+    view = history(points, "")
+    assert view.metric.address == "total_tokens_per_s"
+    assert [point.value for point in view.series[0].points] == [91.0, 92.0, 93.0]
+    assert history(runs(STEP), "").metric.address == RATE

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.analysis.made_points import measured
 
 from servemark.analysis.front_targets import amid
+from servemark.analysis.front_types import FrontOptions
+from servemark.analysis.front_view import front_view
 from servemark.analysis.targets import Estimate, Placed, TargetRead, target_read
 from servemark.metrics.registry import Better
 
@@ -118,3 +121,16 @@ def test_for_any_points(
 def test_a_round_value_amid(values: list[float], expected: float | None) -> None:
     """sqrt(20 x 80) = 40; sqrt(13 x 216) = 53 -> 50; a single value is itself; never outside."""
     assert amid(values) == expected
+
+
+def test_a_target_that_nobody_chose_has_no_spurious_digits() -> None:
+    """Where nothing round lies amid a narrow front 48.7 as in every table; a chosen one as it was asked for."""
+    x, y = "interactivity.p50", "total_tokens_per_s_per_gpu"
+    points = [
+        measured({"tpot_s.p50": 1 / speed, y: rate}, ref=str(speed))
+        for speed, rate in ((48.661631, 10.0), (48.661632, 9.0))
+    ]
+    unasked = front_view(points, FrontOptions(x=x, y=y), "en").target
+    assert unasked is not None and "At 48.7\u202ftok/s/user or better" in unasked.text
+    asked = front_view(points, FrontOptions(x=x, y=y, target=48.6616), "en").target
+    assert asked is not None and "At 48.6616\u202ftok/s/user or better" in asked.text

@@ -52,5 +52,5 @@ def test_a_badge_says_so_at_the_title() -> None:
     """All points, some with their number, none; in both languages."""
     one, other = dummy(point()), point("r2")
     assert badges_of([one, one], "en") == ("random weights",) and badges_of([one, one], "zh") == ("随机权重",)
-    assert badges_of([one, other, other], "en") == ("random weights: 1 of 3 points",)
+    assert badges_of([one, other, other], "en") == ("points with random weights: 1 of 3",)
     assert badges_of([other], "en") == badges_of([], "en") == ()

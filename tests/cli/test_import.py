@@ -55,7 +55,7 @@ def test_one_line_a_file_and_its_reasons(home: Path, file: Path, capsys: pytest.
     assert code == 1
     assert out.splitlines() == [
         f"{file}: rows · 2 mapped, 1 unmapped",
-        "  1 points quarantined",
+        "  points quarantined: 1",
         "  1 unmapped: its format is not known",
     ]
     code, out = told(capsys, "import", file, "--lang", "zh")

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.docs.doc_pages import DOCS, ROOT, anchor, blocks, english_pages, heading_levels, headings, links
 
+from servemark.checks.registry import all_rules
+
 PAGES = english_pages()
 GENERATED = {"cli.md", "rules.md"}
 """Their blocks hold the program's own words, which are translated."""
@@ -87,3 +89,16 @@ def test_chinese_pages_are_chinese() -> None:
         for line in page.splitlines():
             if len(re.findall(r"[A-Za-z]{3,}", re.sub(r"`[^`]*`|\([^)]*\)|<!--.*?-->", "", line))) >= 12:
                 assert re.search(r"[\u4e00-\u9fff]", line), f"{name}: {line}"
+
+
+def test_pages_count_the_rules_that_there_are() -> None:
+    """Output of `check` in the pages names as many rules as the program has."""
+    shown = {
+        (page.name, count)
+        for page in (*DOCS.glob("*.md"), *(DOCS / "zh").glob("*.md"))
+        for pair in re.findall(r"rules: (\d+)\)|(\d+) 条规则", page.read_text(encoding="utf-8"))
+        for count in pair
+        if count
+    }
+    assert {name for name, _ in shown} == {"tutorial.md", "kimi-k3-b300.md"}
+    assert {count for _, count in shown} == {str(len(all_rules()))}

@@ -58,7 +58,8 @@ def test_the_shipped_suite_for_a_person() -> None:
     )
     # its entry says `multinode: true` for one worker on one node: nodes are counted, not taken from that word
     assert "Kinds: 3 agentic on one node\n" in out and "multi-node" not in out
-    assert "(agentic, multinode: true)" in " ".join(out.split())
+    assert "(agentic on one node)" in " ".join(out.split()) and "Recipes: 1 read (points: 3)\n" in out
+    assert "priority" not in out and "has those of the point above" in out
 
 
 def test_json_is_one_object_with_stable_keys() -> None:
@@ -77,7 +78,7 @@ def test_json_is_one_object_with_stable_keys() -> None:
     first = body["points"][0]
     assert first["canary"] and first["selector"] == "quickstart/agg1xtp1@1" and first["isl"] is None
     assert len(first["point_id"]) == len(first["series_id"]) == 16 and first["recipe"]["state"] == "read"
-    assert first["why"] == [{"code": "listed"}, {"code": "canary", "kind": "agentic-multi"}]
+    assert first["why"] == [{"code": "listed"}, {"code": "canary", "kind": "agentic-one"}]
 
 
 def test_every_problem_of_every_file_is_reported_at_once(broken: Path) -> None:
@@ -230,6 +231,6 @@ def test_more_nodes_than_there_are(tmp_path: Path) -> None:
     and never by the label's runners, of which each may book several."""
     counted = ("clusters.yaml", "gpus-per-node: 8}", "gpus-per-node: 8, nodes: 1}")
     out = run(str(write(tmp_path / "one", (counted,))))[1]
-    assert "take 2 each, cluster:h9-lab has 1" in " ".join(out.split())
+    assert "of 2 nodes each, where cluster:h9-lab has 1" in " ".join(out.split())
     runners = ("clusters.yaml", "[h9-lab_00, h9-lab_01]", "[h9-lab_00]")
     assert "More nodes" not in run(str(write(tmp_path / "runner", (runners,))))[1]

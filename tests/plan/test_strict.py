@@ -150,7 +150,7 @@ def test_every_kind_of_arm_has_a_canary() -> None:
     assert [row.canary for row in made.rows] == [True] * 4 + [False] * 6
     assert (
         made.rows[0].why[-1].said("en")
-        == "canary: the cheapest point of its kind (fixed-sequence, multinode: false)"
+        == "canary: the cheapest point of its kind (fixed-sequence on one node)"
     )
     assert len(made.rows) == 10 and not any(row.canary for row in plan(suite(*KINDS), canary=False).rows)
 
@@ -296,7 +296,7 @@ def test_the_real_suite_strictly(reference_suite: Path) -> None:
         assert len(set(values)) == 2002
     assert all(row.concurrency in row.entry.concurrencies and row.gpus > 0 for row in made.rows)
     assert all(row.arm.runner in found.clusters.labels for row in made.rows)
-    assert {row.kind for row in made.rows if row.canary} == {row.kind for row in made.rows}
+    assert {row.counted_kind for row in made.rows if row.canary} == {row.counted_kind for row in made.rows}
     # GPUs come from the recipe where it is read; at 25 points of 4 arms the master's own numbers differ.
     read = [row for row in made.rows if row.recipe.deployment is not None]
     stated = [sum(b.num_worker * b.gpus for b in (r.entry.prefill, r.entry.decode)) for r in read]

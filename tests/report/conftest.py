@@ -16,7 +16,7 @@ from servemark.analysis.report_data import build_report_data
 from servemark.analysis.report_types import ReportData
 from servemark.report.page import render_report
 
-VOID = frozenset({"meta", "link", "input", "br"})
+VOID = frozenset({"wbr", "meta", "link", "input", "br"})
 
 
 @pytest.fixture(scope="session")

@@ -142,7 +142,7 @@ def test_hostile_text_stays_text(hostile: ReportData, parse: Parse, pages: dict[
     assert page.count("</style>") == 1
     assert page.count("</title>") == len(root.all("title"))
     tags = {n.tag for n in root.walk()}
-    assert tags <= {n.tag for n in plain.walk()}
+    assert tags <= {n.tag for n in plain.walk()} | {"wbr"}  # the only one that text may bring, behind a slash
     assert not [n.attrs for n in root.walk() if any(name.startswith("on") for name in n.attrs)]
     assert "49" not in root.all("h1")[0].words() and "{{ 7*7 }}" in root.all("h1")[0].words()
 

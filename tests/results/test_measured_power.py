@@ -87,7 +87,7 @@ def test_a_csv_beside_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path = result(tmp_path / "job")
     gpu_csv(tmp_path / "job" / "gpu_metrics.csv", {0: 300, 1: 500})
     code, out = told(capsys, "import", path, *SAID, "--set", "gpus=2")
-    assert (code, "energy of 1 points" in out) == (0, True), out
+    assert (code, "power samples beside the file: 1" in out) == (0, True), out
     found = figures(capsys, path)
     assert found == pytest.approx({
         "gpus_energy_j": 80_000, "gpu_power_w.mean": 400, "gpus_power_w.mean": 800, "joules_per_total_token": 20,
@@ -150,7 +150,7 @@ def test_what_is_refused_is_absent_with_its_reason(
     assert figures(capsys, path) == {}
     assert any(note.startswith("no energy: ") for note in the_point(capsys, path)["notes"])
     _, out = told(capsys, "import", path, *SAID, "--set", f"gpus={gpus}", "--set", "precision=fp8")
-    assert "no energy for 1 points: " in out
+    assert "points without energy: 1; " in out
 
 
 def test_the_gate_has_its_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +174,7 @@ def test_flags_for_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     window = "2026/05/28 20:26:40,2026/05/28 20:28:20"
     rest = ("--power", csv, "--window", window, "--gpu-roles", "0-3=prefill,4-7=decode")
     code, out = told(capsys, "import", path, *SAID, "--set", "gpus=8", *rest)
-    assert (code, "energy of 1 points" in out) == (0, True), out
+    assert (code, "power samples beside the file: 1" in out) == (0, True), out
     found = figures(capsys, path)
     assert found["prefill_joules_per_input_token"] == pytest.approx(40_000 / 3000)
     assert found["decode_joules_per_output_token"] == pytest.approx(80)
@@ -193,7 +193,7 @@ def test_several_hosts_and_a_role_a_file(tmp_path: Path, capsys: pytest.CaptureF
     one, two = gpu_csv(tmp_path / "a.csv", {0: 100, 1: 100}), gpu_csv(tmp_path / "b.csv", {0: 200, 1: 60})
     rest = ("--power", one, "--power", two, "--gpu-roles", "a.csv=prefill,b.csv:0=decode")
     code, out = told(capsys, "import", path, *SAID, "--set", "gpus=3", *rest)
-    assert (code, "energy of 1 points" in out) == (0, True), out
+    assert (code, "power samples beside the file: 1" in out) == (0, True), out
     found = figures(capsys, path)
     assert found["gpus_energy_j"] == pytest.approx(40_000)
     assert found["decode_gpus_energy_j"] == pytest.approx(20_000)
@@ -257,5 +257,5 @@ def test_roles_of_gpus_that_are_not_there(
     path = result(tmp_path / "job")
     csv = gpu_csv(tmp_path / "samples.csv", {0: 300, 1: 500})
     _, out = told(capsys, "import", path, *SAID, "--power", csv, "--gpu-roles", roles)
-    assert "no energy for 1 points" in out
+    assert "points without energy: 1" in out
     assert figures(capsys, path) == {}

@@ -70,7 +70,7 @@ def test_it_holds_fronts_points_and_definitions(shared_home: Path) -> None:
     assert [each["points"] for each in facets["models"]] == [5]
     first = facets["default"]
     front = data[key_of("/front", {name: first[name] for name in ("model", "scenario", "x", "y")})]
-    assert len(front["columns"]["ref"]) == 5 and "5 points" in front["notes"][-1]
+    assert len(front["columns"]["ref"]) == 5 and "points: 5" in front["notes"][-1]
     for ref in front["columns"]["ref"]:
         view = data[f"/api/v1/points/{ref}"]
         for group in view["groups"]:

@@ -20,7 +20,7 @@ from statistics import NormalDist, fmean
 from typing import Literal
 
 from servemark.analysis.compare_types import EffectUnit, Verdict
-from servemark.analysis.findings import two_proportions
+from servemark.analysis.line_accuracy import two_proportions
 from servemark.analysis.noise import Noise
 from servemark.analysis.student import t_quantile, t_tail
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from servemark.analysis.axes import X_FIRST, Y_FIRST, AxisInfo, available, axis_info
 from servemark.analysis.eligible import EVAL
 from servemark.analysis.selection import Selection
+from servemark.analysis.workload_names import named, workload_names
 from servemark.results.point import PointIdentity
 from servemark.store.database import Store
 from servemark.store.overview import Held, held_configurations, stated_shapes, store_state
@@ -84,7 +86,7 @@ def facets(
     addresses = available(stated_shapes(store), costs=costs)
     names = {str(address) for address in addresses}
     return FacetsView(
-        _models(held),
+        _models(held, workload_names(each.identity for each in held)),
         _facets(near),
         tuple(axis_info(address, lang) for address in addresses),
         _beginning(within, names),
@@ -108,21 +110,23 @@ def columnar_facets(view: FacetsView) -> dict[str, object]:
     return plain
 
 
-def _models(held: Sequence[Held]) -> tuple[ModelChoice, ...]:
+def _models(held: Sequence[Held], names: Mapping[str, str]) -> tuple[ModelChoice, ...]:
     by_model: dict[str, Counter[str]] = {}
     for each in held:
         by_model.setdefault(each.model, Counter())[each.scenario] += each.points
     found = [
-        ModelChoice(model, sum(scenarios.values()), _choices(scenarios, last=f"{EVAL}:"))
+        ModelChoice(model, sum(scenarios.values()), _choices(scenarios, last=f"{EVAL}:", names=names))
         for model, scenarios in by_model.items()
     ]
     return tuple(sorted(found, key=lambda each: (-each.points, each.id)))
 
 
-def _choices(counted: Mapping[str, int], last: str = "\0") -> tuple[Choice, ...]:
-    """The most frequent first; those that begin with `last` after all others."""
+def _choices(
+    counted: Mapping[str, int], last: str = "\0", names: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Choice, ...]:
+    """The most frequent first; those that begin with `last` after all others. `names` stand for data sets in labels."""
     ordered = sorted(counted.items(), key=lambda e: (e[0].startswith(last), -e[1], e[0]))
-    return tuple(Choice(value, value, count) for value, count in ordered)
+    return tuple(Choice(value, named(value, names), count) for value, count in ordered)
 
 
 def _facets(held: Sequence[Held]) -> dict[str, tuple[Choice, ...]]:

@@ -5,26 +5,29 @@ Each is a message key with values, so that terminal, report and API say the same
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from types import MappingProxyType
 
 from servemark.analysis.format import one
+from servemark.analysis.line_accuracy import (
+    SIGNIFICANCE,
+    LineAccuracy,
+    PointScore,
+    detectable_difference,
+    items_of,
+)
 from servemark.analysis.load import Load
 from servemark.base.messages import text
-from servemark.metrics.accuracy import EvalScore
+from servemark.evals.runner import TaskOutcome
 from servemark.metrics.derive import value_of
 from servemark.metrics.registry import Unit
 from servemark.results.doubts import CACHE_TOLERANCE
 from servemark.results.row import ResultRow
 from servemark.results.serialize import row_to_json
 
-SIGNIFICANCE = 0.05
-"""Family-wise error of "the accuracy differs", shared by all pairs of points (Bonferroni)."""
-POWER_Z = 0.8416
-"""Normal quantile of 80 % power, for the smallest difference that could have been seen."""
-ALPHA_Z = 1.96
+CLOSELY = 1e-3
+"""Shares of prompt tokens that lie nearer than this are the same: a tenth of a percentage point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +43,13 @@ class Finding:
         return text(self.key, lang, **shown)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Two shares of correct answers: |z| of the pooled two-proportion test and its two-sided p-value."""
-
-    z: float
-    p_value: float
-
-
-def two_proportions(correct_a: int, n_a: int, correct_b: int, n_b: int) -> Comparison | None:
-    """Pooled z test of equal shares; None when it says nothing (no items, or all right or all wrong at both).
-
-    z = (pa - pb) / sqrt(p (1 - p) (1/na + 1/nb)) with p the share of both together; p-value = erfc(|z| / sqrt
-    2). The points answer the same items, which makes this test err towards "no difference".
-    """
-    if n_a <= 0 or n_b <= 0:
-        return None
-    pooled = (correct_a + correct_b) / (n_a + n_b)
-    spread = pooled * (1 - pooled) * (1 / n_a + 1 / n_b)
-    if spread <= 0:
-        return None
-    z = abs(correct_a / n_a - correct_b / n_b) / math.sqrt(spread)
-    return Comparison(z, math.erfc(z / math.sqrt(2)))
-
-
-def detectable_difference(p: float, n: int) -> float:
-    """The difference between two shares near p that two samples of n items would show in 80 % of cases at 5
-    %."""
-    return (ALPHA_Z + POWER_Z) * math.sqrt(2 * p * (1 - p) / n) if n > 0 else 1.0
-
-
-def findings(rows: Sequence[ResultRow], missing: Sequence[int] = ()) -> tuple[Finding, ...]:
-    """Sentences about the rows of one line in ascending concurrency; `missing` are points without a
-    result."""
+def findings(
+    rows: Sequence[ResultRow],
+    missing: Sequence[int] = (),
+    outcomes: Mapping[str, Sequence[TaskOutcome]] = MappingProxyType({}),
+) -> tuple[Finding, ...]:
+    """Sentences about the rows of one line in ascending concurrency; `missing` are points without a result, `outcomes` the
+    accuracy tasks of each run id with their samples, as far as they are at hand."""
     if not rows:
         return (Finding("analysis.finding.nothing"),)
     plain = [row_to_json(row) for row in rows]
@@ -80,7 +57,7 @@ def findings(rows: Sequence[ResultRow], missing: Sequence[int] = ()) -> tuple[Fi
         _best(rows, plain),
         _change(rows, plain),
         _cache(rows),
-        *_accuracy(rows),
+        *_accuracy(rows, outcomes),
         _trouble(rows, missing),
     ]
     return tuple(finding for finding in found if finding is not None)
@@ -146,7 +123,8 @@ def _cache(rows: Sequence[ResultRow]) -> Finding | None:
         return None
     gap, seen, theory, number = max(known)
     if gap <= CACHE_TOLERANCE:
-        key = "analysis.finding.cache_agrees"
+        close = gap < CLOSELY
+        key = "analysis.finding.cache_agrees_closely" if close else "analysis.finding.cache_agrees"
     else:
         key = "analysis.finding.cache_below" if seen < theory else "analysis.finding.cache_above"
     return Finding(
@@ -160,47 +138,40 @@ def _cache(rows: Sequence[ResultRow]) -> Finding | None:
     )
 
 
-def _accuracy(rows: Sequence[ResultRow]) -> list[Finding]:
+def _accuracy(rows: Sequence[ResultRow], outcomes: Mapping[str, Sequence[TaskOutcome]]) -> list[Finding]:
     """One sentence a task: the score with its standard error, and whether points differ beyond chance. Points
     where no item was answered have no score."""
-    tasks: dict[tuple[str, str], list[tuple[Load, EvalScore]]] = {}
+    tasks: dict[tuple[str, str], list[PointScore]] = {}
     for row in rows:
         for score in row.evals:
             if score.answered:
-                tasks.setdefault((score.task, score.version), []).append((Load.of(row), score))
-    return [_task(task, scores) for (task, _), scores in tasks.items()]
+                point = PointScore(Load.of(row), score, items_of(score, outcomes.get(row.run_id, ())))
+                tasks.setdefault((score.task, score.version), []).append(point)
+    return [_task(task, LineAccuracy(points)) for (task, _), points in tasks.items()]
 
 
-def _task(task: str, scores: Sequence[tuple[Load, EvalScore]]) -> Finding:
-    n = sum(score.n for _, score in scores)
-    share = sum(score.correct for _, score in scores) / n
+def _task(task: str, line: LineAccuracy) -> Finding:
     values: dict[str, object] = {
         "task": task,
-        "score": one(share, Unit.SHARE),
-        "stderr": one(100 * math.sqrt(share * (1 - share) / n), ""),
-        "n": n,
-        "points": len(scores),
+        "score": one(line.share, Unit.SHARE),
+        "stderr": one(100 * line.stderr, ""),
+        "n": line.n,
+        "points": len(line.points),
     }
-    if len(scores) == 1:
+    if len(line.points) == 1:
         return Finding("analysis.finding.accuracy_one", values)
-    pairs = list(combinations(scores, 2))
-    tested = [
-        (result.p_value, a, b)
-        for a, b in pairs
-        if (result := two_proportions(a[1].correct, a[1].n, b[1].correct, b[1].n)) is not None
-    ]
-    worst = min(tested, key=lambda each: each[0], default=None)
-    if worst is None or worst[0] * len(pairs) >= SIGNIFICANCE:
-        smallest = min(score.n for _, score in scores)
-        values["detectable"] = one(100 * detectable_difference(share, smallest), "")
+    pairs = line.differences()
+    worst = min(pairs, key=lambda each: each.p_value)
+    if worst.p_value * len(pairs) >= SIGNIFICANCE:
+        least = max(detectable_difference(each.differing, each.n, len(pairs)) for each in pairs)
+        values["detectable"] = one(100 * least, "")
         return Finding("analysis.finding.accuracy_same", values)
-    p_value, (load_a, a), (load_b, b) = worst
     values |= {
-        "load_a": load_a,
-        "score_a": one(a.score, Unit.SHARE),
-        "load_b": load_b,
-        "score_b": one(b.score, Unit.SHARE),
-        "p_value": one(min(1.0, p_value * len(pairs)), ""),
+        "load_a": worst.a.load,
+        "score_a": one(worst.a.score.score, Unit.SHARE),
+        "load_b": worst.b.load,
+        "score_b": one(worst.b.score.score, Unit.SHARE),
+        "p_value": one(min(1.0, worst.p_value * len(pairs)), ""),
     }
     return Finding("analysis.finding.accuracy_differs", values)
 

@@ -31,7 +31,7 @@ def target_view(view: FrontView, target: float | None, lang: str | None = None) 
         own.setdefault(place, []).append(row)
     alike = [place for place, each in enumerate(series) if each.path and each.group == 0]
     reads = tuple((place, _read(view, own[place], at)) for place in alike)
-    return TargetView(at, chosen, target_sentence(view, overall, lang), overall, reads)
+    return TargetView(at, chosen, target_sentence(view, overall, lang, chosen=chosen), overall, reads)
 
 
 def _read(view: FrontView, wanted: Sequence[int], at: float) -> TargetRead:
@@ -67,11 +67,17 @@ def row_name(view: FrontView, row: int, lang: str | None = None) -> str:
     )
 
 
-def target_sentence(view: FrontView, read: TargetRead, lang: str | None = None) -> str:
-    """The read in words: what was measured, what one line lets expect, or that nothing reaches it."""
+def target_sentence(
+    view: FrontView, read: TargetRead, lang: str | None = None, *, chosen: bool = True
+) -> str:
+    """The read in words: what was measured, what one line lets expect, or that nothing reaches it. A target that was
+    `chosen` is written as it was asked for, another with no more digits than any figure."""
     x, y = parse(view.x.address), parse(view.y.address)
     shown_x = display_of(x, [read.target, read.x])
-    values: dict[str, object] = {"target": _asked(shown_x, read.target), "metric": view.x.label}
+    asked = _asked(shown_x, read.target)
+    if not chosen:
+        asked = min(asked, shown_x.text(read.target), key=len)
+    values: dict[str, object] = {"target": asked, "metric": view.x.label}
     if read.floor is None and read.nearest is None:
         return text("front.target.nothing", lang, **values)
     if read.floor is None:

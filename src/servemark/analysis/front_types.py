@@ -4,7 +4,7 @@ for; absent is None."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from servemark.analysis.axes import AxisInfo
@@ -146,3 +146,5 @@ class FrontView:
     """`NAME@DATE` of the rate card that costs are of; None where no column is a cost."""
     badges: tuple[str, ...] = ()
     """Of what its figures are, in a few words that stand at the title: that weights were random values."""
+    workloads: Mapping[str, str] = field(default_factory=dict)
+    """Data sets that are hashes -> their names (`workload_names`)."""

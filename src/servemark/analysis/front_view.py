@@ -7,7 +7,7 @@ A row that two files hold is shown once, and that is said.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from servemark.analysis.axes import AxisInfo, axis, axis_info, first_axes
@@ -33,6 +33,7 @@ from servemark.analysis.front_types import (
 from servemark.analysis.measured import Measured
 from servemark.analysis.staircase import staircase
 from servemark.analysis.stretches import stretches
+from servemark.analysis.workload_names import named, workload_names
 from servemark.base.messages import text
 from servemark.metrics.address import Address, parse
 
@@ -197,7 +198,8 @@ def _row_order(spot: Spot, series: int) -> tuple[object, ...]:
 def _assembled(
     order: _Order, axes: Axes, ready: FrontPoints, options: FrontOptions, lang: str | None
 ) -> FrontView:
-    groups, states = _group_views(order, axes, lang)
+    workloads = workload_names(spot.point.identity for spot in order.rows)
+    groups, states = _group_views(order, axes, workloads, lang)
     lines, line_of = _lines(order, lang)
     texts = _Texts(lang)
     more, values = _columns(order.rows, axes, ready, options, lang)
@@ -222,6 +224,7 @@ def _assembled(
     )
     view = FrontView(
         selection=options.selection,
+        workloads=workloads,
         x=axis_info(axes.x, lang),
         y=axis_info(axes.y, lang),
         groups=groups,
@@ -278,7 +281,7 @@ def _bands(
 
 
 def _group_views(
-    order: _Order, axes: Axes, lang: str | None
+    order: _Order, axes: Axes, workloads: Mapping[str, str], lang: str | None
 ) -> tuple[tuple[GroupView, ...], dict[int, RowState]]:
     """Each group's own front of its official points, and the state of every row."""
     states: dict[int, RowState] = {}
@@ -293,7 +296,7 @@ def _group_views(
             states[row] = _state(spot, row in on, row in beyond)
         views.append(
             GroupView(
-                difference(kind, list(order.kinds), lang),
+                named(difference(kind, list(order.kinds), lang), workloads),
                 len(some),
                 tuple(int(candidate.id) for candidate in result.on),
                 staircase(result),

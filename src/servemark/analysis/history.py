@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from servemark.analysis.axes import AxisInfo, Reader, Reading, axis_info, reader
+from servemark.analysis.axes import AxisInfo, Reader, Reading, axis_info, default_axes, reader
 from servemark.analysis.change_points import MAX_P_VALUE, MAX_VALUES, MIN_SIDE, ChangePoint, change_points
 from servemark.analysis.changelog_match import Matches, matching
 from servemark.analysis.configurations import series_label, series_parts, topology_label
@@ -155,10 +155,11 @@ def history(
     limit: int = MAX_SERIES,
     lang: str | None = None,
 ) -> HistoryView:
-    """The history of every series among the points (select with `all=yes`: the latest runs alone have none). Raises
-    ServemarkError (exit code 2) for an address that is none."""
-    chosen = parse(address)
+    """The history of every series among the points (select with `all=yes`: the latest runs alone have none); without an
+    address the figure that a front of these points would begin with. Raises ServemarkError (exit code 2) for an address
+    that is none."""
     measured = [p for p in points if p.identity.scenario.type != EVAL and p.at_utc]
+    chosen = parse(address) if address else default_axes(measured, reader(card))[1]
     context = _Context(chosen, reader(card), eligibility(measured, evals), changelog, lang)
     grouped: dict[str, list[Measured]] = defaultdict(list)
     for point in measured:

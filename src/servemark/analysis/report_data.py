@@ -73,10 +73,11 @@ def build_report_data(
     found = problems(runs, doubts + [warned for point in points for warned in point.warnings], chosen)
     lost = {each.concurrency for each in found if each.level == "error" and each.concurrency is not None}
     missing = sorted(lost - {row.concurrency for row in newest if row.concurrency is not None})
+    outcomes = {row.run_id: by_id[row.run_id].evals for row in newest}
     return ReportData(
         lang=chosen,
         header=_header(rows, runs, chosen),
-        findings=tuple(each.text(chosen) for each in findings(counted, missing)),
+        findings=tuple(each.text(chosen) for each in findings(counted, missing, outcomes)),
         columns=columns,
         points=points,
         axes=axes,

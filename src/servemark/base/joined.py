@@ -30,5 +30,10 @@ def with_head(head: str, body: str, lang: str | None = None) -> str:
     return text("base.join.told", lang, head=head, body=body)
 
 
+def with_detail(said: str, detail: str, lang: str | None = None) -> str:
+    """`said (detail)`, in Chinese with full-width brackets."""
+    return text("base.join.detail", lang, said=said, detail=detail)
+
+
 def _between(key: str, lang: str | None) -> str:
     return text(key, lang, first="", then="")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from servemark.base.joined import with_head
+from servemark.base.joined import with_detail, with_head
 from servemark.base.messages import text
 from servemark.cli.fit_summary import rest_lines, summary_lines
 from servemark.cli.text_table import columns_of, padded, shortened_end, wrapped
@@ -112,7 +112,7 @@ class _Columns:
 
 def label_of(line: Line) -> str:
     """What the figure is, with its scope."""
-    return f"{text(f'sizing.line.{line.name}')} ({text(f'sizing.scope.{line.scope}')})"
+    return with_detail(text(f"sizing.line.{line.name}"), text(f"sizing.scope.{line.scope}"))
 
 
 def figure(line: Line) -> str:

@@ -13,6 +13,7 @@ from servemark.analysis.format import Display, significant
 from servemark.analysis.front_types import FrontView
 from servemark.analysis.labels import display_of
 from servemark.analysis.stretches import stretches
+from servemark.analysis.workload_names import named
 from servemark.base.messages import text
 from servemark.base.printable import printable
 from servemark.cli.safe_text import Text
@@ -41,7 +42,9 @@ def print_front(view: FrontView, *, all_lines: bool, plot: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
     width = max(console.width, 40)
     if view.selection is not None and view.selection.words():
-        words = text("front.cli.selected", None, words=" ".join(view.selection.words()))
+        words = text(
+            "front.cli.selected", None, words=named(" ".join(view.selection.words()), view.workloads)
+        )
         for line in wrapped(printable(words), width, ""):
             console.print(Text(line, "bold"))
     for badge in view.badges:
@@ -267,6 +270,11 @@ def _fitting(widths: Sequence[int], width: int, named: bool) -> list[int]:
     return kept
 
 
+def _further(info: AxisInfo, shown: Display, value: float | None) -> str:
+    """A figure of a further column; a deployment on processors alone has no GPU, rather than 0 of them."""
+    return text("front.cli.no_gpu") if info.address == "gpus_deployed" and value == 0 else shown.number(value)
+
+
 def _cells(
     view: FrontView, letters: dict[int, str], rows: Sequence[int], named: bool
 ) -> tuple[list[list[str]], list[list[str]]]:
@@ -298,7 +306,7 @@ def _cells(
                 shown_x.number(row.x),
                 shown_y.number(row.y),
                 line.date or "—",
-                *(shown.number(view.values[info.address][number]) for info, shown in more),
+                *(_further(info, shown, view.values[info.address][number]) for info, shown in more),
             ]
         )
     return heads, cells

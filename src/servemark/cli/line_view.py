@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from servemark.analysis.report_types import AxisChoice, PointView, ProblemGroup, ReportData
-from servemark.base.joined import in_list, with_head
+from servemark.base.joined import in_list, with_detail, with_head
 from servemark.base.messages import text
 from servemark.cli.plot import PlotPoint, front_plot
 from servemark.cli.safe_text import Text
@@ -47,8 +47,10 @@ def _problem(console: Console, group: ProblemGroup) -> None:
     """A doubt once, with the points it concerns; its own figures are in the report."""
     mark, style = MARKS[group.level]
     points = [f"c{p.concurrency}" for p in group.problems if p.concurrency is not None]
-    where = f" ({in_list(dict.fromkeys(points))})" if points else ""
-    first, *more = wrapped(f"{mark} {group.problems[0].text}{where}", console.width, "")
+    said = group.problems[0].text
+    if points:
+        said = with_detail(said, in_list(dict.fromkeys(points)))
+    first, *more = wrapped(f"{mark} {said}", console.width, "")
     console.print(Text(mark, style=style) + Text(first.removeprefix(mark)))
     for line in more:
         console.print(Text(line))
@@ -103,7 +105,7 @@ def _front(console: Console, data: ReportData, axis: AxisChoice) -> None:
         return
     ys = [p.y for p in points]
     xs = [p.x for p in points]
-    console.print(Text(with_head(f"{axis.y_label} ({axis.y_unit})", axis.y_better_text), style="dim"))
+    console.print(Text(with_head(with_detail(axis.y_label, axis.y_unit), axis.y_better_text), style="dim"))
     for number, line in enumerate(lines):
         edge = (
             f"{max(ys):>8.3g}" if number == 0 else f"{min(ys):>8.3g}" if number == len(lines) - 1 else " " * 8
@@ -112,7 +114,7 @@ def _front(console: Console, data: ReportData, axis: AxisChoice) -> None:
     console.print(Text(" " * 9 + "└" + "─" * width, style="dim"))
     low, high = f"{min(xs):.3g}", f"{max(xs):.3g}"
     console.print(Text(f"{'':10}{low}{high:>{max(1, width - len(low))}}", style="dim"))
-    label = with_head(f"{axis.x_label} ({axis.x_unit})", axis.x_better_text)
+    label = with_head(with_detail(axis.x_label, axis.x_unit), axis.x_better_text)
     console.print(Text(f"{'':10}{padded(label, width, left=False)}", style="dim"))
     console.print()
 
@@ -124,7 +126,8 @@ def print_point(console: Console, data: ReportData, point: PointView) -> None:
     table.add_column(justify="right")
     for column, cell in zip(data.columns, point.cells, strict=True):
         table.add_row(
-            column.label, cell.text if cell.absent_because is None else f"{cell.text} ({cell.absent_because})"
+            column.label,
+            cell.text if cell.absent_because is None else with_detail(cell.text, cell.absent_because),
         )
     told = {column.label for column in data.columns}
     for entry in point.cache.entries:

@@ -112,7 +112,12 @@ def _share_cells(share: Share) -> list[str]:
 
 def _facts(plan: Plan, summary: Summary) -> list[str]:
     recipes = [
-        text(f"plan.recipe.{state}", None, count=summary.recipes[state])
+        text(
+            f"plan.recipe.{state}",
+            None,
+            recipes=summary.recipe_files.get(state, 0),
+            points=summary.recipes[state],
+        )
         for state in RECIPE_STATES
         if summary.recipes.get(state)
     ]
@@ -159,28 +164,33 @@ def _spread(summary: Summary) -> list[str]:
 
 def _points(rows: Sequence[PlanRow], width: int) -> list[str]:
     """A table with each point's reasons below it where they change; two lines a point where names do not fit."""
-    names = ("number", "point", "gpus", "nodes", "marks", "priority")
+    names = ["number", "point", "gpus", "nodes", "marks"]
+    if any(row.priority is not None for row in rows):
+        names.append("priority")
     heads = [text(f"plan.column.{name}") for name in names]
-    cells = [_point_cells(number, row) for number, row in enumerate(rows, 1)]
+    cells = [_point_cells(number, row)[: len(names)] for number, row in enumerate(rows, 1)]
+    figured = range(2, len(names))
     widest = max(columns_of(row.selector) for row in rows)
-    others = sum(max(columns_of(row[i]) for row in [heads, *cells]) + 2 for i in (0, 2, 3, 4, 5))
+    others = sum(max(columns_of(row[i]) for row in [heads, *cells]) + 2 for i in (0, *figured))
     wide = widest + others <= width
     lines = table(heads, cells, width, flexible=1) if wide else []
     head, body = lines[:2], lines[2:]
     if not wide:
         body = [f"{number:>{len(str(len(rows)))}}  {row.selector}" for number, row in enumerate(rows, 1)]
     printed = list(head)
-    last = None
+    last, repeated = None, False
     for line, row, cell in zip(body, rows, cells, strict=True):
         printed.append(line)
         why = clauses(dict.fromkeys(one.said() for one in (*row.why, *row.eval)))
         if not wide:
-            figures = [f"{heads[i]} {cell[i]}" for i in (2, 3, 4, 5) if cell[i]]
+            figures = [f"{heads[i]} {cell[i]}" for i in figured if cell[i]]
             why = clauses([in_list(figures), why])
         if why != last:
             printed += wrapped(why, width, " " * 6)
+        repeated |= why == last
         last = why
-    return [*printed, "", text("plan.view.marks")]
+    legend = [text("plan.view.marks"), *([text("plan.view.same_reasons")] if repeated else [])]
+    return [*printed, "", *legend]
 
 
 def _point_cells(number: int, row: PlanRow) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from servemark.analysis.figure_words import label_of, unit_of
 from servemark.analysis.format import display
-from servemark.base.joined import clauses, in_list, sentences, with_head
+from servemark.base.joined import clauses, in_list, sentences, with_detail, with_head
 from servemark.base.messages import find_text, text
 from servemark.base.printable import one_line
 from servemark.cli.text_table import columns_of, padded, table, wrapped
@@ -202,7 +202,11 @@ def difference_words(each: Difference, lang: str | None = None) -> str:
     unsaid = text("predict.use.unstated", lang)
     one, two = (unsaid if value is None else one_line(value)[:60] for value in (each.planned, each.measured))
     return text(
-        "predict.use.difference", lang, part=f"{said} ({role})" if role else said, planned=one, measured=two
+        "predict.use.difference",
+        lang,
+        part=with_detail(said, role, lang) if role else said,
+        planned=one,
+        measured=two,
     )
 
 

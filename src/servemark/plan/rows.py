@@ -76,6 +76,13 @@ class PlanRow:
         return f"{first}-{'single' if self.entry.single_node else 'multi'}"
 
     @property
+    def counted_kind(self) -> str:
+        """Kind of workload and nodes as counted, whatever form the entry has: `agentic-one`, `fixed-several`,
+        `fixed-unknown`, ..."""
+        nodes = "unknown" if self.nodes is None else "one" if self.nodes == 1 else "several"
+        return f"{self.kind.partition('-')[0]}-{nodes}"
+
+    @property
     def scored_apart(self) -> bool:
         """Acceptance is forced on this point: its accuracy needs a start of its own, with real verification."""
         deployment = self.recipe.deployment

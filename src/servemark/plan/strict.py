@@ -221,15 +221,15 @@ class _Maker:
 
 
 def _canaries_first(rows: list[PlanRow]) -> list[PlanRow]:
-    """Of every kind of arm the cheapest point (GPUs, then concurrency, then prompt) goes first."""
+    """Of every kind of work on one node or several the cheapest point (GPUs, then concurrency, then prompt) goes first."""
     cheapest: dict[str, PlanRow] = {}
     for row in rows:
-        kept = cheapest.get(row.kind)
+        kept = cheapest.get(row.counted_kind)
         if kept is None or _cost(row) < _cost(kept):
-            cheapest[row.kind] = row
+            cheapest[row.counted_kind] = row
     chosen = {id(row) for row in cheapest.values()}
     first = [
-        replace(row, canary=True, why=(*row.why, reason("plan.why.canary", kind=row.kind)))
+        replace(row, canary=True, why=(*row.why, reason("plan.why.canary", kind=row.counted_kind)))
         for row in rows
         if id(row) in chosen
     ]

@@ -43,6 +43,9 @@ class Summary:
     spread: dict[tuple[str, int | None], int]
     """(`agentic` or `fixed`, nodes counted or None where they are not known) -> points."""
     recipes: dict[str, int]
+    """State of a point's recipe -> points."""
+    recipe_files: dict[str, int]
+    """State -> distinct recipes; a state that has none is absent."""
     reasons: dict[str, int]
     """Message key of a reason -> points that have it."""
     canaries: int
@@ -90,9 +93,16 @@ def summarize(plan: Plan) -> Summary:
         kinds=dict(Counter(row.kind for row in plan.rows)),
         spread=dict(Counter((row.kind.partition("-")[0], row.nodes) for row in plan.rows)),
         recipes=dict(Counter(row.recipe.state for row in plan.rows)),
+        recipe_files=dict(Counter(state for state, _ in _recipes(plan.rows))),
         reasons=dict(Counter(why.key for row in plan.rows for why in row.why)),
         canaries=sum(row.canary for row in plan.rows),
     )
+
+
+def _recipes(rows: Iterable[PlanRow]) -> set[tuple[str, str]]:
+    """(state, file or setting) of every recipe that a point names, once."""
+    named = ((row.recipe.state, row.recipe.file or row.recipe.setting) for row in rows)
+    return {(state, name) for state, name in named if name}
 
 
 def _share(cluster: str | None, rows: Iterable[PlanRow]) -> Share:

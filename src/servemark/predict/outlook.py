@@ -14,6 +14,7 @@ from servemark.analysis.comparable import MODEL_WEIGHTS, stated_weights
 from servemark.analysis.front import Candidate, front
 from servemark.analysis.measured import Measured
 from servemark.analysis.rate_cards import RateCard
+from servemark.analysis.workload_names import named, workload_names
 from servemark.metrics.address import parse
 from servemark.metrics.registry import Better
 from servemark.plan.rows import reason
@@ -82,7 +83,7 @@ def _said(figure: Predicted) -> bool:
 
 def scope_of(identity: PointIdentity) -> str:
     """Points that share a front: one model, one work, one kind of deployment, as the pages draw it; weights are named
-    where they are not the model's own."""
+    where they are not the model's own. Its words hold the whole hash of a workload (`workload_names.named`)."""
     scenario = identity.scenario
     work = (
         f"{scenario.isl}/{scenario.osl}" if scenario.isl is not None else (scenario.dataset or scenario.type)
@@ -95,7 +96,7 @@ def scope_of(identity: PointIdentity) -> str:
         "disaggregated" if identity.disaggregated else "",
         f"weights {weights}" if (weights := stated_weights(identity)) != MODEL_WEIGHTS else "",
     ]
-    return " · ".join([identity.model, work[:16] if scenario.isl is None else work, *filter(None, kind)])
+    return " · ".join([identity.model, work, *filter(None, kind)])
 
 
 def planned_spots(forecasts: Sequence[Forecast], axes: Axes) -> list[PlannedSpot]:
@@ -193,6 +194,7 @@ def expected_fronts(forecasts: Sequence[Forecast]) -> tuple[ExpectedFront, ...]:
     for each in forecasts:
         scopes[scope_of(each.planned.identity)].append(each)
     found = []
+    names = workload_names(each.planned.identity for each in forecasts)
     for scope, some in scopes.items():
         offered, classes = [], {}
         for each in some:
@@ -202,5 +204,5 @@ def expected_fronts(forecasts: Sequence[Forecast]) -> tuple[ExpectedFront, ...]:
                 classes[each.planned.selector] = max(x.klass, y.klass, key=CLASSES.index)
         on = front(offered, axes.x_better, axes.y_better).on
         points = tuple((one.id, one.x or 0.0, one.y or 0.0, classes[one.id]) for one in on)
-        found.append(ExpectedFront(scope, axes.x, axes.y, points, len(some) - len(offered)))
+        found.append(ExpectedFront(named(scope, names), axes.x, axes.y, points, len(some) - len(offered)))
     return tuple(found)

@@ -28,6 +28,7 @@ from servemark.analysis.point_view import point_view
 from servemark.analysis.point_why import figure_why
 from servemark.analysis.request_view import request_view, samples_view
 from servemark.analysis.selection import Selection
+from servemark.analysis.workload_names import named, workload_names
 from servemark.base.errors import ServemarkError, input_error
 from servemark.base.home import Home
 from servemark.base.messages import catalogue, text
@@ -284,8 +285,9 @@ class _Composer:
             body = columnar(replace(view, notes=(*view.notes, note)))
             self.room.data[self._front_key(group, view)] = _COMPACT.encode(body)
         models: dict[str, list[dict[str, object]]] = {}
+        names = workload_names(each.identity for each in self.points)
         for model, scenario in groups:
-            one = {"id": scenario, "label": scenario, "points": counts[model, scenario]}
+            one = {"id": scenario, "label": named(scenario, names), "points": counts[model, scenario]}
             models.setdefault(model, []).append(one)
         addresses = dict.fromkeys(
             [whole.x.address, whole.y.address, *(each for pair in self.pairs for each in pair)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from servemark.analysis.axes import Y_FIRST
 from servemark.analysis.history import history_of
 from servemark.base.errors import ServemarkError
 from servemark.catalog.changelog import ChangelogEntry
@@ -27,13 +26,13 @@ PARAMS = (
 
 def reply(ctx: Context, query: Query) -> object:
     """Every run counts, whether the newest of its line or not. Without a model and a scenario those with the most points
-    are taken."""
+    are taken, without a metric the usual one that they have."""
     if query.text("series"):
         ctx.check_size(query.selection)
     return history_of(
         ctx.store,
         query.selection,
-        query.text("metric") or Y_FIRST[0],
+        query.text("metric") or "",
         series=query.text("series"),
         changelog=changelog_of(ctx.site.suite, ctx.site.suite_version()) if ctx.site.suite else (),
         card=find_card(ctx, query.text("card")),

@@ -347,8 +347,14 @@ function pointsAt(ctx) {
   return (ref) => before + (/^[\w:.-]+$/.test(ref) ? ref : encodeURIComponent(ref)) + after;
 }
 
+// As it was asked for; one that nobody chose with no more digits than any figure.
+function targetNumber(how, read) {
+  const [asked, shown] = [exact(how.x, read.target), how.x.number(read.target)];
+  return read.chosen || asked.length <= shown.length ? asked : shown;
+}
+
 function targetText(how, read) {
-  return exact(how.x, read.target) + (how.x.unit ? " " + how.x.unit : "");
+  return targetNumber(how, read) + (how.x.unit ? " " + how.x.unit : "");
 }
 
 function load(t, concurrency) {
@@ -420,7 +426,7 @@ function targetPick(ctx, state, how) {
     else if (!input.value) set({ target: null });
   }, 160);
   return el("label", { class: "target-label" }, el("span", {}, t("web.target", { metric: view.x.label })),
-    el("span", { class: "target-box" }, el("input", { type: "number", inputmode: "decimal", step: "any", value: value === null || value === "" ? null : Number((Number(value) * how.x.factor).toPrecision(10)), placeholder: view.target ? exact(how.x, view.target.target) : t("web.target.hint"), oninput: (event) => change(event.target) }), how.x.unit ? el("span", { class: "unit" }, how.x.unit) : null));
+    el("span", { class: "target-box" }, el("input", { type: "number", inputmode: "decimal", step: "any", value: value === null || value === "" ? null : Number((Number(value) * how.x.factor).toPrecision(10)), placeholder: view.target ? targetNumber(how, view.target) : t("web.target.hint"), oninput: (event) => change(event.target) }), how.x.unit ? el("span", { class: "unit" }, how.x.unit) : null));
 }
 
 function reading(ctx, view, how) {

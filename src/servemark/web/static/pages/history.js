@@ -33,11 +33,11 @@ export async function render(root, ctx) {
     root.setAttribute("aria-busy", "true");
     try {
       let facets = await choicesOf(now);
-      now = settled(now, facets, { y: facets.default.y });
+      now = settled(now, facets);
       facets = await choicesOf(now);
       const asked = now.params.toString();
       const query = new URLSearchParams(now.params);
-      query.set("metric", query.get("y"));
+      if (query.has("y")) query.set("metric", query.get("y"));
       for (const name of ["y", "all"]) query.delete(name);
       view = await now.get("/api/v1/history", query);
       if (asked !== now.params.toString()) return;
@@ -115,7 +115,7 @@ function draw(ctx, view, host) {
   const days = series.points.map((each) => Date.parse(each.date));
   const [first, last] = [Math.min(...days), Math.max(...days)];
   let [low, high] = [Math.min(...values.map((each) => each.value)), Math.max(...values.map((each) => each.value))];
-  if (!values.length) [low, high] = [0, 1];
+  if (!values.length) [low, high] = [0, 1]; // no scale is shown: nothing lies on it
   const room = (high - low || Math.abs(high) || 1) * 0.12;
   [low, high] = [low - room, high + room];
   const x = (day) => (last > first ? left + 8 + ((day - first) / (last - first)) * (right - left - 16) : (left + right) / 2);
@@ -147,7 +147,7 @@ function draw(ctx, view, host) {
   };
   fill(host, svg("svg", { class: "chart", role: "group", width, height: 160, viewBox: "0 0 " + width + " 160", "aria-label": t("web.history.chart", { series: series.label, count: series.points.length }), onkeydown: walk },
     svg("g", { "aria-hidden": "true" },
-      (([3, 5, 8].map((count) => ticks(low, high, count)).find((found) => found.length > 1)) || []).map((v) => [svg("path", { class: "grid", d: "M" + left + " " + y(v) + "H" + right }), svg("text", { class: "tick", x: left - 8, y: y(v) + 4, "text-anchor": "end" }, exact(how, v))]),
+      (values.length ? [3, 5, 8].map((count) => ticks(low, high, count)).find((found) => found.length > 1) || [] : []).map((v) => [svg("path", { class: "grid", d: "M" + left + " " + y(v) + "H" + right }), svg("text", { class: "tick", x: left - 8, y: y(v) + 4, "text-anchor": "end" }, exact(how, v))]),
       svg("text", { class: "tick", x: left, y: 154 }, series.points[0].date.slice(0, 10)),
       last > first ? svg("text", { class: "tick", x: right, y: 154, "text-anchor": "end" }, series.points[series.points.length - 1].date.slice(0, 10)) : null,
       cuts, spans),

@@ -60,7 +60,7 @@ function card(ctx, model) {
   const shown = (measured.length ? measured : model.scenarios).slice(0, 4);
   return el("li", { class: "card" },
     el("h3", {}, model.id),
-    el("ul", {}, shown.map((each) => el("li", {}, el("a", { href: ctx.href("/front", { model: model.id, scenario: each.id }) }, scenarioName(t, each.id)), el("span", { class: "count" }, group(String(each.points)))))));
+    el("ul", {}, shown.map((each) => el("li", {}, el("a", { href: ctx.href("/front", { model: model.id, scenario: each.id }) }, scenarioName(t, each.label)), el("span", { class: "count" }, group(String(each.points)))))));
 }
 
 function runs(ctx, list) {
