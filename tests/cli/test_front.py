@@ -176,7 +176,7 @@ def test_a_run_that_gates_quarantined_whole_is_named(
     home = fill(tmp_path, points, quarantined=(1, 2))
     code, out, _ = call(capsys, home, "--lang", lang)
     assert code == 0
-    assert said in out and ("1 of 2 points" in out or lang == "zh")
+    assert said in out and ("1 of 2 selected" in out or lang == "zh")
     assert "r2" in call(capsys, home, "--lang", lang, "--all-lines")[1]
     code, out, _ = call(capsys, home, "run=r2", "--lang", lang)
     assert code == 1
