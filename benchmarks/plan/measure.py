@@ -24,12 +24,13 @@ LOAD = "import sys,yaml\nfor p in sys.argv[2:]:\n    yaml.load(open(p,'rb').read
 WHOLE = """\
 import gc, sys
 gc.disable()
+from servemark.base.collector import uncollected
 from servemark.catalog.nodes import Problem
 from servemark.catalog.recipe import deployment_of
-from servemark.catalog.suite import read_suite, without_collections
+from servemark.catalog.suite import read_suite
 from servemark.catalog.variants import has_variants, variant_names
 from servemark.plan.strict import Wishes, plan_suite
-with without_collections():
+with uncollected():
     suite, problems = read_suite(sys.argv[1])
     made = plan_suite(suite, Wishes(priorities=suite.priorities(problems)))
     entries = suite.changelog(problems)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from servemark.base.collector import uncollected
 from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.arms import Arm, SearchEntry
 from servemark.catalog.changelog import ChangelogEntry, entries_of
@@ -293,24 +292,12 @@ def _unreadable(shown: str, error: ServemarkError) -> tuple[Node, list[Problem]]
     return node, [_as_problem(error, node.at)]
 
 
-@contextmanager
-def without_collections() -> Iterator[None]:
-    """Trees hold no cycles that could be freed while they are built: the collector would only cost time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
 def read_suite(where: str | Path) -> tuple[Suite, list[Problem]]:
     """Read a suite's masters and clusters with everything that is wrong with them; faulty arms are left out.
 
     Raises ServemarkError (exit 2) only when there is no suite.
     """
-    with without_collections():
+    with uncollected():  # trees hold no cycles while they are built
         root = suite_root(where)
         problems: list[Problem] = []
         layout = layout_of(root, problems)

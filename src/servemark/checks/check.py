@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from servemark.base.collector import uncollected
 from servemark.base.errors import ServemarkError, input_error
 from servemark.catalog.arms import Arm
 from servemark.catalog.nodes import Node, Problem
-from servemark.catalog.suite import RecipeReading, Suite, read_suite, without_collections
+from servemark.catalog.suite import RecipeReading, Suite, read_suite
 from servemark.catalog.yaml_nodes import read_bytes
 from servemark.checks.changes import Change
 from servemark.checks.kept import Blocks, Memory
@@ -83,7 +84,7 @@ def check_suite(where: str | Path, wishes: Wishes | None = None) -> Report:
 def check_read(suite: Suite, problems: list[Problem], wishes: Wishes, memory: Memory | None = None) -> Report:
     """As `check_suite`, of a suite that is already read with its problems."""
     known_choice((*wishes.select, *wishes.ignore))
-    with without_collections():
+    with uncollected():
         world, more = _world(suite, wishes)
         runner = _Runner(world, wishes, memory or Memory())
         findings = [f for problem in (*problems, *more) if (f := finding_of(problem)) is not None]
@@ -273,7 +274,7 @@ def _applied(rules: list[Rule], view: object, arm: str | None) -> list[Finding]:
 
 def check_change(change: Change) -> list[Finding]:
     """The changelog rules over one change, in order."""
-    with without_collections():
+    with uncollected():
         found = _applied(rules_of("changelog"), change, None)
     return sorted(merged(found), key=lambda f: f.order)
 

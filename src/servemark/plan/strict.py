@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from servemark.base.collector import uncollected
 from servemark.catalog.acceptance import as_measured
 from servemark.catalog.arms import Arm, SearchEntry
 from servemark.catalog.fields import Fields, nearest
 from servemark.catalog.identity import Identity, identify_line
 from servemark.catalog.nodes import Problem
 from servemark.catalog.priorities import Priorities
-from servemark.catalog.suite import RecipeReading, Suite, without_collections
+from servemark.catalog.suite import RecipeReading, Suite
 from servemark.plan.evals import with_evals
 from servemark.plan.reference_evals import EvalMode
 from servemark.plan.reference_rows import DURATION_S, dram_budget_gb
@@ -65,7 +66,7 @@ def plan_suite(suite: Suite, wishes: Wishes) -> Plan:
     """The plan of a suite. ServemarkError (exit 2) for a filter value that nothing in the suite has."""
     problems: list[Problem] = []
     maker = _Maker(suite, wishes, problems)
-    with without_collections():
+    with uncollected():
         rows = maker.rows(wishes.selection.arms(suite))
     kept, removed = maker.without_duplicates(rows)
     kept = with_evals(kept, wishes.evals, maker.work)

@@ -7,11 +7,11 @@ import gc
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from servemark.base.collector import uncollected
 from servemark.base.errors import ServemarkError
 from servemark.replay.records_io import read_part, read_records, split_lines
 from servemark.results.summary import Questions, Summary, summarise
@@ -27,7 +27,7 @@ def summarise_file(path: Path, questions: Questions | None = None, processes: in
     file's size and the cores). Raises ServemarkError at file:line for the first bad line."""
     asked = questions or Questions()
     parts = split_lines(path, processes or _processes(path), START_BYTES)
-    with _no_collector():
+    with uncollected():  # records have no cycles
         if len(parts) > 1:
             found = _together(path, parts, asked)
             if found is not None:
@@ -42,18 +42,6 @@ def _processes(path: Path) -> int:
     except OSError:  # the reader says what is wrong
         return 1
     return max(1, min(cores, MAX_PROCESSES, size // PART_BYTES))
-
-
-@contextlib.contextmanager
-def _no_collector() -> Iterator[None]:
-    """Records have no cycles: looking for some a thousand times a second is a third of the time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _together(path: Path, parts: list[tuple[int, int]], questions: Questions) -> Summary | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -11,6 +10,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 from servemark.base.canonical import canonical_json
+from servemark.base.collector import uncollected
 from servemark.results.figures import Figures
 from servemark.results.gates import (
     arithmetic,
@@ -152,9 +152,7 @@ def judge_all(points: Sequence[Point]) -> list[Judged]:
 
     Give whole runs: a gate that looks for missing concurrencies, evals or attempts sees only what is given.
     """
-    collecting = gc.isenabled()
-    gc.disable()  # nothing here makes cycles, and a collection walks every figure of every point
-    try:
+    with uncollected():  # nothing here makes cycles, and a collection walks every figure of every point
         around = list(contexts(points))
         if len(points) < FEWEST:
             return list(map(judge, points, around))
@@ -167,9 +165,6 @@ def judge_all(points: Sequence[Point]) -> list[Judged]:
             found = _judge_columns(addresses, *some) if len(places) >= FEWEST else None
             judged.update(zip(places, found or map(judge, *some), strict=True))
         return [judged[place] for place in range(len(points))]
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _judge_columns(
